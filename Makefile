@@ -1,0 +1,58 @@
+# crossrank: every command a developer or a newcomer needs. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     ?= uv
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-dev demo serve test test-long check format schemas benchmarks constraints clean
+
+help:            ## list the targets
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+# A stamp file per environment: a second run costs one stat call.
+$(VENV)/.runtime: constraints.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement constraints-dev.txt
+	@touch $@
+
+install: $(VENV)/.runtime       ## make .venv with the crossrank command
+
+install-dev: $(VENV)/.dev       ## the same plus what tests and checks need
+
+demo: install    ## simulate a 64-rank job against a local service and print its report
+	$(BIN)/crossrank demo
+
+serve: install   ## serve on 127.0.0.1:4318 with the data folder ./data
+	$(BIN)/crossrank serve --data data
+
+test: install-dev     ## the whole suite
+	$(BIN)/python -m pytest -n 2 tests
+
+check: install-dev    ## style, types, layers, generated schemas
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m crossrank.schemas --check
+
+format: install-dev   ## apply the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+schemas: install      ## regenerate schemas/ from the code
+	$(BIN)/python -m crossrank.schemas
+
+constraints:     ## refresh the pinned, hashed constraints (needs uv)
+	$(UV) pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints.txt
+	$(UV) pip compile pyproject.toml --group build --group dev --constraint constraints.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints-dev.txt
+
+clean:           ## remove what make made (not ./data)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist build

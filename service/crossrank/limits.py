@@ -1,0 +1,32 @@
+"""Every bound of the service in one place, as data: name, default, unit and why. Nothing is unbounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on input, memory and answers. All sizes in bytes unless the name says otherwise."""
+
+    body_bytes: int = 64 << 20  # request body, also after decompression (OTLP recommends 64 MiB)
+    inflight_bytes: int = 256 << 20  # decompressed bodies being worked on at once; beyond it 503
+    events_per_body: int = 1_000_000
+    attrs_per_event: int = 128
+    key_bytes: int = 256
+    value_bytes: int = 4096
+    name_bytes: int = 1024
+    job_bytes: int = 200
+    links_per_event: int = 128
+    group_ranks: int = 65_536
+    json_depth: int = 64
+    errors_listed: int = 100
+    memtable_bytes: int = 256 << 20  # sealed beyond it
+    memtable_age_ns: int = 60_000_000_000  # sealed when its oldest event is older
+    wal_segment_bytes: int = 64 << 20
+    wal_bytes: int = 2 << 30  # un-sealed WAL; beyond it 503
+    query_rows: int = 10_000  # default page of a list answer
+    query_rows_max: int = 262_144
+    derive_events: int = 20_000_000  # most events one derivation reads; older steps are left out and the answer says so
+    derived_jobs: int = 16  # jobs whose derived answers are kept in memory
+    disk_free_bytes: int = 512 << 20  # writes stop below it

@@ -1,0 +1,238 @@
+"""One attempt of a job as parallel arrays: what alignment, reconstruction and analysis read.
+
+Spans are numbered 0..n-1 in the order (rank, lane, start, longer first, span id), which depends only on the events themselves
+and never on how they were delivered. A *stamp* is one end of a span: stamp 2*i is the start of span i, stamp 2*i+1 its end.
+On a lane all stamps are ordered (a span may hold others, and asynchronous operations overlap), so `lane_stamps` is the
+program order that causality builds on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array
+from crossrank.model.flags import EventFlag
+from crossrank.model.kinds import KIND_CODE, OTHER
+
+NO_CODE = -1  # code of a null string in a dictionary-coded array, as in pandas and Arrow
+
+
+@dataclass(frozen=True, slots=True)
+class JobTrace:
+    """All usable spans of one job attempt; every array has n entries unless said otherwise. Times are raw (sender's clock).
+
+    A coded array holds indices into the tuple of strings of the same name in plural; NO_CODE where the value is absent.
+    """
+
+    job: str
+    attempt: int
+    rank: Int32Array
+    lane: Int32Array  # into lanes; a lane belongs to exactly one rank
+    domain: Int32Array  # into domains (clock domains)
+    kind: Int8Array  # into KINDS
+    name: Int32Array
+    op: Int32Array
+    group: Int32Array
+    start_ns: Int64Array
+    end_ns: Int64Array  # equals start_ns where is_open
+    is_open: BoolArray  # no end yet
+    step: Int64Array  # 0 where not has_step
+    has_step: BoolArray
+    seq: Int64Array  # 0 where not has_seq
+    has_seq: BoolArray
+    peer: Int32Array  # NO_CODE where absent
+    size_bytes: Int64Array  # 0 where unknown
+    dtype: Int32Array
+    is_async: BoolArray
+    value: Float64Array  # NaN where absent
+    span_id: Int64Array  # the 8 bytes read as a big-endian signed integer
+    parent_id: Int64Array  # 0 where absent (an all-zero id is not a valid id)
+    lanes: tuple[str, ...]
+    lane_rank: Int32Array  # [lanes]
+    domains: tuple[str, ...]
+    domain_host: tuple[str, ...]  # [domains], "" where unknown
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+    groups: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    group_ranks: tuple[tuple[int, ...], ...]  # [groups] members as sent (union over events), () where never sent
+    lane_stamps: Int64Array  # [2n - open] stamps in lane order, lane after lane
+    lane_stamp_ptr: Int64Array  # [lanes + 1]
+    excluded: dict[str, int]  # events left out, by reason
+    hosts: dict[int, str]  # rank -> host, where sent
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def ranks(self) -> Int32Array:
+        """Distinct ranks that have at least one usable span, ascending."""
+        return np.unique(self.rank)
+
+
+def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
+    """Turns identity-merged events (EVENT_SCHEMA, one job attempt) into a JobTrace, whatever their row order.
+
+    Events that cannot stand on a timeline (end before start, start not yet known) are left out and counted in `excluded`.
+    """
+    events, excluded = _usable(events)
+    events = _in_canonical_order(events)
+    rank = _ints(events, "rank", np.int32)
+    lane_code, lane_words = _codes(events, "lane")
+    host, clock = _codes(events, "host"), _codes(events, "clock")
+    name, names = _codes(events, "name")
+    op, ops = _codes(events, "op")
+    group, groups = _codes(events, "group")
+    dtype, dtypes = _codes(events, "dtype")
+    kind_code, kind_words = _codes(events, "kind")
+    lane_keys, lane = np.unique(rank.astype(np.int64) * (len(lane_words) + 1) + lane_code, return_inverse=True)
+    lane = lane.astype(np.int32)
+    start, is_open = _ints(events, "start_ns", np.int64), _mask(events, "end_ns")
+    end = np.where(is_open, start, _ints(events, "end_ns", np.int64))
+    stamps, stamp_ptr = _lane_stamps(lane, len(lane_keys), start, end, is_open)
+    return JobTrace(
+        job=job,
+        attempt=attempt,
+        rank=rank,
+        lane=lane,
+        domain=clock[0],
+        kind=np.array([KIND_CODE.get(k, OTHER) for k in kind_words] or [OTHER], dtype=np.int8)[kind_code],
+        name=name,
+        op=op,
+        group=group,
+        start_ns=start,
+        end_ns=end,
+        is_open=is_open,
+        step=_ints(events, "step", np.int64),
+        has_step=~_mask(events, "step"),
+        seq=_ints(events, "seq", np.int64),
+        has_seq=~_mask(events, "seq"),
+        peer=_ints(events, "peer", np.int32, NO_CODE),
+        size_bytes=_ints(events, "bytes", np.int64),
+        dtype=dtype,
+        is_async=_column(events, "is_async").fill_null(False).to_numpy(zero_copy_only=False),
+        value=_column(events, "value").fill_null(float("nan")).to_numpy(zero_copy_only=False),
+        span_id=_id_as_int(events, "span_id"),
+        parent_id=_id_as_int(events, "parent_span_id"),
+        lanes=tuple(lane_words[k % (len(lane_words) + 1)] for k in lane_keys.tolist()),
+        lane_rank=(lane_keys // (len(lane_words) + 1)).astype(np.int32),
+        domains=clock[1],
+        domain_host=_domain_hosts(clock, host),
+        names=names,
+        ops=ops,
+        groups=groups,
+        dtypes=dtypes,
+        group_ranks=_members(events, group, groups),
+        lane_stamps=stamps,
+        lane_stamp_ptr=stamp_ptr,
+        excluded=excluded,
+        hosts=_hosts(rank, *host),
+    )
+
+
+def _in_canonical_order(events: pa.Table) -> pa.Table:
+    """Sorted by (rank, lane, start, longer first, span id); an open span may hold all that follows, so it counts as longest."""
+    start, is_open = _ints(events, "start_ns", np.int64), _mask(events, "end_ns")
+    length = np.where(is_open, np.iinfo(np.int64).max, _ints(events, "end_ns", np.int64) - start)
+    keys = (_id_as_int(events, "span_id"), -length, start, _codes(events, "lane")[0], _ints(events, "rank", np.int32))
+    return events.take(pa.array(np.lexsort(keys)))
+
+
+def _usable(events: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    flags = _ints(events, "flags", np.int32)
+    reversed_ = (flags & int(EventFlag.END_BEFORE_START)) != 0
+    startless = _mask(events, "start_ns")
+    excluded = {
+        reason: int(mask.sum()) for reason, mask in (("end_before_start", reversed_), ("start_missing", startless)) if mask.any()
+    }
+    return (events.filter(pa.array(~(reversed_ | startless))) if excluded else events), excluded
+
+
+def _column(events: pa.Table, name: str) -> pa.Array:
+    column = events.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _mask(events: pa.Table, name: str) -> BoolArray:
+    """True where the column is null."""
+    mask: BoolArray = pc.is_null(_column(events, name)).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _ints(events: pa.Table, name: str, dtype: type[np.signedinteger], missing: int = 0) -> np.ndarray:
+    return _column(events, name).fill_null(missing).to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+
+
+def _codes(events: pa.Table, name: str) -> tuple[Int32Array, tuple[str, ...]]:
+    """Codes into the sorted distinct words that occur, so that codes do not depend on delivery order either."""
+    column = _column(events, name)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    words = column.dictionary.to_pylist()
+    raw = column.indices.fill_null(NO_CODE).to_numpy(zero_copy_only=False).astype(np.int32)
+    used = sorted({words[i] for i in np.unique(raw).tolist() if i >= 0})
+    place = {word: i for i, word in enumerate(used)}
+    recode = np.array([*(place.get(w, NO_CODE) for w in words), NO_CODE], dtype=np.int32)
+    return recode[raw], tuple(used)
+
+
+def _id_as_int(events: pa.Table, name: str) -> Int64Array:
+    column = _column(events, name)
+    filled = column.fill_null(b"\0" * 8)
+    buffer = np.frombuffer(b"".join(filled.to_pylist()) if filled.offset else filled.buffers()[1], dtype=">i8")
+    return buffer[: len(filled)].astype(np.int64)
+
+
+def _lane_stamps(
+    lane: Int32Array, lanes: int, start: Int64Array, end: Int64Array, is_open: BoolArray
+) -> tuple[Int64Array, Int64Array]:
+    """Stamps of every lane in program order.
+
+    At equal times: first the ends of spans that began earlier (innermost first), then starts (outermost first), then the ends
+    of spans of no length. Spans are already sorted outermost first, so the span number breaks ties.
+    """
+    n = len(lane)
+    index = np.arange(n, dtype=np.int64)
+    closed = ~is_open
+    stamp = np.concatenate((2 * index, 2 * index[closed] + 1))
+    time = np.concatenate((start, end[closed]))
+    zero_length = end[closed] == start[closed]
+    phase = np.concatenate((np.ones(n, np.int8), np.where(zero_length, 2, 0).astype(np.int8)))
+    tie = np.concatenate((index, np.where(zero_length, index[closed], -index[closed])))
+    of_lane = np.concatenate((lane, lane[closed]))
+    order = np.lexsort((tie, phase, time, of_lane))
+    ptr = np.searchsorted(of_lane[order], np.arange(lanes + 1)).astype(np.int64)
+    return stamp[order], ptr
+
+
+def _members(events: pa.Table, group: Int32Array, groups: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """Members of each group as sent. All events of a group normally say the same, so distinct lists are few."""
+    members: list[set[int]] = [set() for _ in groups]
+    column = _column(events, "group_ranks")
+    present = pc.is_valid(column).to_numpy(zero_copy_only=False) & (group >= 0)
+    if present.any():
+        rows = np.flatnonzero(present)
+        lists = column.take(pa.array(rows))
+        length = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+        values = lists.flatten().to_numpy(zero_copy_only=False)
+        pairs = np.unique(np.stack((np.repeat(group[rows], length), values)), axis=1)
+        for code, rank in pairs.T.tolist():
+            members[code].add(rank)
+    return tuple(tuple(sorted(m)) for m in members)
+
+
+def _hosts(rank: Int32Array, host: Int32Array, hosts: tuple[str, ...]) -> dict[int, str]:
+    known = host >= 0
+    pairs = np.unique(np.stack((rank[known], host[known])), axis=1)
+    return {int(r): hosts[h] for r, h in pairs.T.tolist()}
+
+
+def _domain_hosts(clock: tuple[Int32Array, tuple[str, ...]], host: tuple[Int32Array, tuple[str, ...]]) -> tuple[str, ...]:
+    known = (host[0] >= 0) & (clock[0] >= 0)
+    pairs = np.unique(np.stack((clock[0][known], host[0][known])), axis=1)
+    found = {int(d): host[1][h] for d, h in pairs.T.tolist()}
+    return tuple(found.get(d, "") for d in range(len(clock[1])))
