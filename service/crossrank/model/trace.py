@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array
 from crossrank.model.flags import EventFlag
+from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
 
 NO_CODE = -1  # code of a null string in a dictionary-coded array, as in pandas and Arrow
@@ -57,9 +58,9 @@ class JobTrace:
     domain_host: tuple[str, ...]  # [domains], "" where unknown
     names: tuple[str, ...]
     ops: tuple[str, ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # names; a name occurs once for each distinct membership
     dtypes: tuple[str, ...]
-    group_ranks: tuple[tuple[int, ...], ...]  # [groups] members as sent (union over events), () where never sent
+    group_ranks: tuple[tuple[int, ...], ...]  # [groups] members as sent, ascending; () where never sent
     lane_stamps: Int64Array  # [2n - open] stamps in lane order, lane after lane
     lane_stamp_ptr: Int64Array  # [lanes + 1]
     excluded: dict[str, int]  # events left out, by reason
@@ -86,7 +87,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
     host, clock = _codes(events, "host"), _codes(events, "clock")
     name, names = _codes(events, "name")
     op, ops = _codes(events, "op")
-    group, groups = _codes(events, "group")
+    groups = identify_groups(*_codes(events, "group"), _column(events, "group_ranks"), rank)
     dtype, dtypes = _codes(events, "dtype")
     kind_code, kind_words = _codes(events, "kind")
     lane_keys, lane = np.unique(rank.astype(np.int64) * (len(lane_words) + 1) + lane_code, return_inverse=True)
@@ -103,7 +104,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         kind=np.array([KIND_CODE.get(k, OTHER) for k in kind_words] or [OTHER], dtype=np.int8)[kind_code],
         name=name,
         op=op,
-        group=group,
+        group=groups.code,
         start_ns=start,
         end_ns=end,
         is_open=is_open,
@@ -124,9 +125,9 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         domain_host=_domain_hosts(clock, host),
         names=names,
         ops=ops,
-        groups=groups,
+        groups=groups.names,
         dtypes=dtypes,
-        group_ranks=_members(events, group, groups),
+        group_ranks=groups.members,
         lane_stamps=stamps,
         lane_stamp_ptr=stamp_ptr,
         excluded=excluded,
@@ -207,22 +208,6 @@ def _lane_stamps(
     order = np.lexsort((tie, phase, time, of_lane))
     ptr = np.searchsorted(of_lane[order], np.arange(lanes + 1)).astype(np.int64)
     return stamp[order], ptr
-
-
-def _members(events: pa.Table, group: Int32Array, groups: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Members of each group as sent. All events of a group normally say the same, so distinct lists are few."""
-    members: list[set[int]] = [set() for _ in groups]
-    column = _column(events, "group_ranks")
-    present = pc.is_valid(column).to_numpy(zero_copy_only=False) & (group >= 0)
-    if present.any():
-        rows = np.flatnonzero(present)
-        lists = column.take(pa.array(rows))
-        length = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        values = lists.flatten().to_numpy(zero_copy_only=False)
-        pairs = np.unique(np.stack((np.repeat(group[rows], length), values)), axis=1)
-        for code, rank in pairs.T.tolist():
-            members[code].add(rank)
-    return tuple(tuple(sorted(m)) for m in members)
 
 
 def _hosts(rank: Int32Array, host: Int32Array, hosts: tuple[str, ...]) -> dict[int, str]:
