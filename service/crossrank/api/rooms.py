@@ -1,0 +1,46 @@
+"""What the routes are given: the built parts of the service, made once by `app` and found on the application's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from crossrank.api.inflight import Inflight
+from crossrank.counters import Counters
+from crossrank.limits import Limits
+from crossrank.query.deriver import Deriver
+from crossrank.query.jobview import JobView
+from crossrank.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The parts of a running service."""
+
+    store: Store
+    deriver: Deriver
+    limits: Limits
+    counters: Counters
+    wall_ns: Callable[[], int]
+    decoders: Executor
+    inflight: Inflight
+
+
+def rooms_of(request: Request) -> Rooms:
+    """The service's parts."""
+    rooms: Rooms = request.app.state.rooms
+    return rooms
+
+
+RoomsParam = Annotated[Rooms, Depends(rooms_of)]
+JobParam = Annotated[str, Path(description="Job name.", examples=["llama-70b"])]
+
+
+def view_of(rooms: Rooms, job: str, attempt: int | None) -> JobView:
+    """The job as last derived. Raises NotFound."""
+    snapshot, derived = rooms.deriver.latest(job, attempt)
+    return JobView(snapshot, derived, tuple(rooms.store.rejects(job)), rooms.store.tallies(job))

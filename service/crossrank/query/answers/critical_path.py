@@ -1,0 +1,40 @@
+"""What made this step as long as it was: the chain of work and transfers that fills it from start to end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crossrank.analysis.critical_path import critical_path
+from crossrank.errors import NotFound
+from crossrank.query.jobview import JobView, carried
+
+
+def path_of_step(view: JobView, step: int) -> dict[str, Any]:
+    """GET /v1/jobs/{job}/steps/{step}/critical-path. Raises NotFound for a step that was not seen."""
+    table = view.derived.steps
+    if step not in table.step:
+        raise NotFound(f"job {view.snapshot.job!r} has no step {step}", field="step")
+    path = critical_path(view.derived.timeline, table, step)
+    return {
+        "step": step,
+        "start_ns": path.start_ns,
+        "end_ns": path.end_ns,
+        "total_ns": path.end_ns - path.start_ns,
+        "segments": [
+            {
+                "rank": s.rank,
+                "lane": s.lane,
+                "kind": s.kind,
+                "name": s.name,
+                "start_ns": s.start_ns,
+                "end_ns": s.end_ns,
+                "on_path_ns": s.on_path_ns,
+            }
+            for s in path.segments
+        ],
+        "hops": [
+            {"from_rank": h.from_rank, "to_rank": h.to_rank, "at_ns": h.at_ns, "edge": h.edge, "group": h.group, "seq": h.seq}
+            for h in path.hops
+        ],
+        **carried(view),
+    }

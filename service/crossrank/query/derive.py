@@ -1,0 +1,95 @@
+"""One derivation: from a job's events to everything the service knows about them.
+
+    match -> steps -> fit the clocks -> aligned times -> replay order -> repair -> analyses
+
+Each stage is a pure function of the ones before; this module only puts them in order. A derivation is a rebuildable cache: the
+same events give the same answers whatever their batching, order or duplication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from crossrank.align.fit import fit_clocks
+from crossrank.align.repair import repair
+from crossrank.align.violations import count_violations
+from crossrank.analysis.bottlenecks import find_bottlenecks
+from crossrank.analysis.steps import StepTable, find_steps
+from crossrank.analysis.stragglers import find_stragglers
+from crossrank.analysis.waits import CollectiveTimes, collective_times
+from crossrank.model.findings import Finding, Straggler
+from crossrank.model.timeline import Timeline
+from crossrank.model.topology import Topology
+from crossrank.model.trace import trace_from_arrow
+from crossrank.query.span_index import SpanIndex
+from crossrank.reconstruct.match import match
+from crossrank.reconstruct.order import replay
+from crossrank.reconstruct.steps import assign_steps
+from crossrank.reconstruct.topology import infer_topology
+
+
+@dataclass(frozen=True, slots=True)
+class Violations:
+    """Stamps that lie before something they must follow: as sent, after the clock fit, after the repair."""
+
+    raw: int
+    after_fit: int
+    after_repair: int
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Everything derived from one version of one job attempt."""
+
+    version: int
+    events: int
+    truncated: bool
+    topology: Topology
+    timeline: Timeline
+    violations: Violations
+    steps: StepTable
+    collectives: CollectiveTimes
+    stragglers: tuple[Straggler, ...]
+    findings: tuple[Finding, ...]
+    index: SpanIndex
+
+
+def derive(
+    events: pa.Table, *, job: str, attempt: int, version: int, topology: dict[str, object] | None, truncated: bool
+) -> Derived:
+    """Derives everything from identity-merged events of one job attempt.
+
+    topology: what was posted for the job, if anything. truncated: `events` is not all of them.
+    """
+    trace = trace_from_arrow(events, job=job, attempt=attempt)
+    matches = match(trace)
+    clocks = fit_clocks(trace, matches)
+    fitted_start = clocks.to_reference(trace.domain, trace.start_ns)
+    fitted_end = np.where(trace.is_open, fitted_start, clocks.to_reference(trace.domain, trace.end_ns))
+    order = replay(trace, matches)
+    start, end = repair(trace, matches, order, fitted_start, fitted_end)
+    timeline = Timeline(trace, matches, order, clocks, start, end, assign_steps(trace))
+    shape = infer_topology(trace, matches, topology)
+    steps = find_steps(timeline, shape)
+    times = collective_times(timeline)
+    stragglers = find_stragglers(timeline, shape, steps)
+    return Derived(
+        version=version,
+        events=events.num_rows,
+        truncated=truncated,
+        topology=shape,
+        timeline=timeline,
+        violations=Violations(
+            raw=count_violations(matches, trace.start_ns, trace.end_ns, trace.is_open),
+            after_fit=count_violations(matches, fitted_start, fitted_end, trace.is_open),
+            after_repair=count_violations(matches, start, end, trace.is_open),
+        ),
+        steps=steps,
+        collectives=times,
+        stragglers=stragglers,
+        findings=find_bottlenecks(timeline, shape, steps, stragglers),
+        index=SpanIndex.of(trace),
+    )

@@ -1,0 +1,135 @@
+"""The background pass: keeps each job's derived answers fresh, in one thread, never in a request that posts.
+
+A post wakes the thread. A job is derived again once its events changed and at least as long has passed as its last derivation
+took (so that a large job never takes more than half of the thread), but no later than that. The answers of a job stay until better
+ones replace them in one assignment; a fault of ours in one job leaves its previous answers and the service alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from crossrank.counters import Counters
+from crossrank.errors import NotFound
+from crossrank.limits import Limits
+from crossrank.query.derive import Derived, derive
+from crossrank.store.snapshot import EventFilter, Snapshot
+from crossrank.store.store import Store
+
+log = logging.getLogger(__name__)
+POLL_S = 0.5  # a wake-up that got lost costs at most this
+
+
+class Deriver:
+    """Derived answers by (job, attempt), newest derivation of each, for the most recently used jobs."""
+
+    def __init__(self, store: Store, limits: Limits, counters: Counters, monotonic_ns: Callable[[], int]) -> None:
+        self._store, self._limits, self._counters, self._monotonic_ns = store, limits, counters, monotonic_ns
+        self._derived: OrderedDict[tuple[str, int], Derived] = OrderedDict()
+        self._cost_ns: dict[tuple[str, int], tuple[int, int]] = {}  # finished at, took
+        self._failed: dict[tuple[str, int], int] = {}  # version whose derivation failed: not tried again until events change
+        self._at_start = {entry.job: entry.version for entry in store.jobs()}  # old jobs are derived when asked for
+        self._state = threading.Lock()
+        self._work: dict[tuple[str, int], threading.Lock] = {}
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="derive", daemon=True)
+
+    def start(self) -> None:
+        """Starts the background thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops after the derivation in hand."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Tells the thread that events have come."""
+        self._wake.set()
+
+    def latest(self, job: str, attempt: int | None = None) -> tuple[Snapshot, Derived]:
+        """The job's snapshot and newest derivation; derives now if there is none yet. Raises NotFound."""
+        snapshot = self._store.snapshot(job)
+        which = snapshot.latest_attempt if attempt is None else attempt
+        with self._state:
+            derived = self._derived.get((job, which))
+            if derived is not None:
+                self._derived.move_to_end((job, which))
+        return snapshot, derived or self._derive(snapshot, which)
+
+    def current(self, job: str, attempt: int | None = None) -> tuple[Snapshot, Derived]:
+        """Like `latest`, but everything acknowledged before the call is in it."""
+        snapshot = self._store.snapshot(job)
+        return snapshot, self._derive(snapshot, snapshot.latest_attempt if attempt is None else attempt)
+
+    def forget(self, job: str) -> None:
+        """Drops the answers of a deleted job."""
+        with self._state:
+            for key in [k for k in self._derived if k[0] == job]:
+                del self._derived[key]
+                self._cost_ns.pop(key, None)
+
+    def _derive(self, snapshot: Snapshot, attempt: int) -> Derived:
+        key = (snapshot.job, attempt)
+        with self._state:
+            work = self._work.setdefault(key, threading.Lock())
+        with work:  # one derivation of a job at a time; whoever waited takes the other's result if it is new enough
+            with self._state:
+                known = self._derived.get(key)
+            if known is not None and known.version >= snapshot.version:
+                return known
+            if attempt not in snapshot.attempts:
+                raise NotFound(f"job {snapshot.job!r} has no attempt {attempt}", field="attempt", attempts=list(snapshot.attempts))
+            began = self._monotonic_ns()
+            events = snapshot.events(where=EventFilter(attempt=attempt), limit=self._limits.derive_events + 1)
+            truncated = events.num_rows > self._limits.derive_events
+            derived = derive(
+                events.slice(0, self._limits.derive_events),
+                job=snapshot.job,
+                attempt=attempt,
+                version=snapshot.version,
+                topology=self._store.topology(snapshot.job),
+                truncated=truncated,
+            )
+            now = self._monotonic_ns()
+            with self._state:
+                self._derived[key] = derived
+                self._cost_ns[key] = (now, now - began)
+                while len(self._derived) > self._limits.derived_jobs:
+                    self._derived.popitem(last=False)
+            self._counters.add("derivations")
+            self._counters.set("derive_seconds", (now - began) / 1e9)
+            return derived
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(POLL_S)
+            self._wake.clear()
+            for entry in self._store.jobs():
+                if self._stopping.is_set():
+                    return
+                self._refresh(entry.job)
+
+    def _refresh(self, job: str) -> None:
+        try:
+            snapshot = self._store.snapshot(job)
+        except NotFound:
+            return  # deleted meanwhile
+        key = (job, snapshot.latest_attempt)
+        with self._state:
+            known, (finished, took) = self._derived.get(key), self._cost_ns.get(key, (0, 0))
+        done = self._at_start.get(job) if known is None else known.version
+        if snapshot.version in (done, self._failed.get(key)) or self._monotonic_ns() - finished < took:
+            return
+        try:
+            self._derive(snapshot, key[1])
+        except Exception:
+            self._failed[key] = snapshot.version
+            self._counters.add("derivations_failed")
+            log.exception("derivation of job %r failed; its previous answers stay", job)

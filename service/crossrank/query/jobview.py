@@ -1,0 +1,74 @@
+"""What every answer about a job starts from, and what every answer carries.
+
+Every read says how complete it is, how well the clocks agree, what was dropped and whether something was left out; without
+that a number about other machines cannot be judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crossrank.query.derive import Derived
+from crossrank.store.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as known now. rejects: (rank or None, reason, count). tallies: accepted, duplicate, conflict."""
+
+    snapshot: Snapshot
+    derived: Derived
+    rejects: tuple[tuple[int | None, str, int], ...]
+    tallies: dict[str, int]
+
+
+def carried(view: JobView, *, truncated: bool = False) -> dict[str, Any]:
+    """The fields that every answer carries."""
+    derived = view.derived
+    partial = list(view.snapshot.partial)
+    return {
+        "complete_to_ns": complete_to_ns(derived),
+        "alignment": alignment(derived),
+        "dropped": dropped(view),
+        "truncated": truncated or derived.truncated or bool(partial),
+        **({"partial": partial} if partial else {}),
+    }
+
+
+def complete_to_ns(derived: Derived) -> int | None:
+    """The time up to which every rank seen has reported: the earliest of the ranks' last stamps; None without spans."""
+    timeline = derived.timeline
+    if len(timeline.trace) == 0:
+        return None
+    ranks, code = np.unique(timeline.trace.rank, return_inverse=True)
+    last = np.full(len(ranks), np.iinfo(np.int64).min)
+    np.maximum.at(last, code, timeline.end_ns)
+    return int(last.min())
+
+
+def alignment(derived: Derived) -> dict[str, Any]:
+    """Reference clock and worst guaranteed bound of the largest component, and how many components there are."""
+    clocks, trace = derived.timeline.clocks, derived.timeline.trace
+    if not trace.domains:
+        return {"reference": None, "bound_ns": None, "components": 0}
+    largest = int(np.bincount(clocks.component).argmax())
+    members = clocks.component == largest
+    bound = np.maximum(np.abs(clocks.bound_lo_ns[members]), np.abs(clocks.bound_hi_ns[members])).max()
+    return {
+        "reference": trace.domains[int(clocks.reference[largest])],
+        "bound_ns": int(bound),
+        "components": len(clocks.reference),
+    }
+
+
+def dropped(view: JobView) -> dict[str, int]:
+    """Events that are not in the answers, by reason: rejected at the door, or unusable on a timeline."""
+    reasons: Counter[str] = Counter()
+    for _, reason, count in view.rejects:
+        reasons[reason] += count
+    reasons.update(view.derived.timeline.trace.excluded)
+    return dict(sorted(reasons.items()))
