@@ -57,3 +57,15 @@ class StoreUnavailable(CrossrankError):
     """The data folder cannot take writes (disk full, failed sync, held by another process, newer format)."""
 
     code = "store_unavailable"
+
+
+class Unreachable(CrossrankError):
+    """The service does not answer at the address given."""
+
+    code = "unreachable"
+
+
+class Refused(CrossrankError):
+    """The service answered with a fault of a kind this program does not know, or with something that is not an answer."""
+
+    code = "refused"

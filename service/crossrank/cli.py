@@ -1,0 +1,231 @@
+"""The `crossrank` program: options and help here, the work in `commands`, imported only when a command runs.
+
+So `crossrank --help` answers at once. A fault that a user can cause or meet becomes one line on stderr and an exit code that
+scripts can rely on; a traceback is left to our own mistakes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from crossrank import errors
+
+EXIT_CODES: Final[dict[type[errors.CrossrankError], int]] = {
+    errors.BadParameter: 2,
+    errors.Unreachable: 3,
+    errors.NotFound: 4,
+    errors.CrossrankError: 5,  # anything else the service or the data folder refused
+}
+EXIT_REJECTED: Final = 6
+
+app = typer.Typer(
+    name="crossrank",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    epilog="Exit codes: 0 done, 2 wrong usage, 3 no service answers, 4 no such job, 5 refused, 6 done but some events were "
+    "rejected, 130 stopped by Ctrl-C",
+)
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="CROSSRANK_URL", show_default="http://127.0.0.1:4318", help="A running service."),
+]
+Folder = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Read this data folder here, without a running service.")
+]
+From = Annotated[int | None, typer.Option("--from", metavar="STEP", help="First step to look at.")]
+To = Annotated[int | None, typer.Option("--to", metavar="STEP", help="Last step to look at.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `crossrank ls` shows it.")]
+Host = Annotated[str, typer.Option("--host", metavar="H", help="Address to listen on.")]
+Port = Annotated[int, typer.Option("--port", metavar="P", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"crossrank {version('crossrank')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Tells which rank, in which phase, delayed which training step, by how much, and how sure that is.
+
+    crossrank demo                           a simulated job, live, and its report
+    crossrank serve --data data              collect events on 127.0.0.1:4318
+    crossrank send 'traces/*.gz' --job llm   post recorded events
+    crossrank report llm                     what slowed the job down
+    """
+
+
+@app.command()
+def serve(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder that holds everything; made when absent.")] = Path(
+        "data"
+    ),
+    host: Host = "127.0.0.1",
+    port: Port = 4318,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a --host that other machines reach: there are no passwords.")
+    ] = False,
+) -> None:
+    """Collect events and answer questions about them, until Ctrl-C.
+
+    Ranks post to http://HOST:PORT/v1/events (JSON lines) or /v1/traces (OpenTelemetry).
+    The interface is described at http://HOST:PORT/docs.
+    """
+    from crossrank.commands.serve import serve as run
+
+    run(data=data, host=host, port=port, insecure=insecure)
+
+
+@app.command()
+def send(
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Event files, folders of them, or patterns in quotes.")],
+    job: Annotated[str | None, typer.Option("--job", metavar="J", help="The job of events that do not name theirs.")] = None,
+    url: Url = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Requests in flight at once.")] = 4,
+    restart: Annotated[bool, typer.Option("--restart", help="Send from the start whatever an earlier run has sent.")] = False,
+    retry_for: Annotated[
+        float,
+        typer.Option(
+            "--retry-for", metavar="SECONDS", min=0, help="How long a batch is tried again while the service is away or busy."
+        ),
+    ] = 60.0,
+) -> None:
+    """Post recorded events: one JSON object a line, plain, gzip or zstd.
+
+    Run the same command again after an interruption: it goes on behind the last acknowledged batch.
+    Sending twice is harmless, the service knows the events it has.
+
+    crossrank send traces/ --job llm
+    crossrank send 'traces/rank*.zst' --job llm --url http://collector:4318
+    """
+    from crossrank.commands.send_text import run_send
+
+    if run_send(files, job=job, url=url, workers=workers, restart=restart, patience_s=retry_for):
+        raise typer.Exit(EXIT_REJECTED)
+
+
+@app.command()
+def report(
+    job: Job,
+    url: Url = None,
+    data: Folder = None,
+    first: From = None,
+    last: To = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answers the report is made of as one JSON object.")] = False,
+) -> None:
+    """Say what slowed a job down: the costliest findings first, then the ranks, steps and clocks behind them.
+
+    crossrank report llm
+    crossrank report llm --from 100 --to 200
+    crossrank report llm --data ./data --json
+    """
+    from crossrank.commands.report import run_report
+
+    run_report(job, url=url, data=data, first=first, last=last, as_json=as_json)
+
+
+@app.command()
+def export(
+    job: Job,
+    folder: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the Parquet files; made when absent.")],
+    url: Url = None,
+    data: Folder = None,
+    first: From = None,
+    last: To = None,
+) -> None:
+    """Write a job's events as Parquet, raw and aligned times side by side, for pandas, polars, DuckDB or Spark.
+
+    crossrank export llm -o lake/
+    crossrank export llm -o lake/ --data ./data --from 100 --to 200
+    """
+    from crossrank.commands.export import run_export
+
+    run_export(job, folder, url=url, data=data, first=first, last=last)
+
+
+@app.command(name="ls")
+def list_jobs(url: Url = None, data: Folder = None) -> None:
+    """List the jobs a service or a data folder holds."""
+    from crossrank.commands.jobs import run_list
+
+    run_list(url=url, data=data)
+
+
+@app.command()
+def simulate(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write event files and truth.json here.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="Post to this service instead (truth.json goes to -o, if given).")
+    ] = None,
+    job: Annotated[str, typer.Option("--job", metavar="J", help="Name of the job.")] = "simulated",
+    seed: Annotated[int, typer.Option("--seed", help="The same seed draws the same noise, with and without faults.")] = 0,
+    dp: Annotated[int, typer.Option("--dp", min=1, help="Data parallel size.")] = 4,
+    tp: Annotated[int, typer.Option("--tp", min=1, help="Tensor parallel size.")] = 4,
+    pp: Annotated[int, typer.Option("--pp", min=1, help="Pipeline parallel size.")] = 4,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps.")] = 20,
+    fault: Annotated[
+        list[str] | None, typer.Option("--fault", metavar="KIND:key=value,...", help="Something that goes wrong; repeatable.")
+    ] = None,
+) -> None:
+    """Make up a training job with wrong clocks and known faults, to try crossrank on.
+
+    Kinds of fault and their keys:
+      slow     rank phase steps extra factor    one rank computes slowly
+      loader   rank steps extra                 one rank waits for its data
+      link     src dst group steps factor extra a slow connection
+      pause    rank steps probability pause     one rank stops now and then
+      hang     rank step where                  one rank stops for good
+      skip     rank step scope index            a collective is left out
+      size     rank step scope index            a collective of another size
+      missing  rank                             nothing of one rank arrives
+      lost     fraction rank                    some events are lost
+
+    crossrank simulate -o traces/ --fault slow:rank=5,steps=10-19,extra=30ms
+    crossrank simulate --url http://127.0.0.1:4318 --fault missing:rank=7
+    """
+    from crossrank.commands.simulate import run_simulate
+
+    run_simulate(output=output, url=url, job=job, seed=seed, dp=dp, tp=tp, pp=pp, steps=steps, faults=fault or [])
+
+
+@app.command()
+def demo(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder of the demo's data.")] = Path("data/demo"),
+    port: Port = 4318,
+    once: Annotated[bool, typer.Option("--once", help="Stop after the report instead of serving on.")] = False,
+) -> None:
+    """Start a service, post a simulated 64-rank job to it while it runs, print the report, and keep serving until Ctrl-C.
+
+    The job has eight hosts with wrong, drifting clocks, one rank that computes slowly for some steps, and one slow data loader.
+    """
+    from crossrank.commands.demo import run_demo
+
+    run_demo(data=data, port=port, once=once)
+
+
+def main() -> None:
+    """Runs the program; the entry point of the package."""
+    try:
+        app()
+    except errors.CrossrankError as fault:
+        sys.stderr.write(f"crossrank: {fault.message}\n")
+        sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(fault, kind)))
+
+
+if __name__ == "__main__":
+    main()
