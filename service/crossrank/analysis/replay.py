@@ -1,0 +1,218 @@
+"""Replay of a job's dependencies with changed durations: what the job would have taken.
+
+Every stamp happens when all it follows from has happened and the time it took after that has passed:
+
+    t(s) = max( t(pred) + weight,                    its lane: own work, or 0 where the lane only waited
+                t(launch) + launch_weight,           another lane of the rank that set it going
+                gate(s) + transfer )                 another rank: every member of the collective has started, the message is sent
+    gate = max over the starts it needs of t(start)
+
+Each weight is what the recording shows after the latest of the things a stamp follows from, so the unchanged replay gives the
+recorded times to the nanosecond: whatever it predicts for a change is due to the change. A cost is a difference of two replays:
+
+    cost = end(recorded) - end(replayed without the excess)
+
+which is what the job would have been shorter by, after all waits behind the excess have shrunk and the next slowest rank has
+become the limit. It never counts the same lateness twice and never counts lateness that slack would have absorbed.
+
+A receive whose message lay ready costs no wait; if its sender were late it would have to wait, so the gate keeps the link's usual
+latency there. What a replay cannot see: contention (two transfers sharing a link), and work that would have been done meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from crossrank.analysis.lane_work import NO_OWNER, NO_STAMP, LaneWork, lane_work, own_ns, stamp_times
+from crossrank.analysis.release import Releases, find_releases
+from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.model.gates import NO_GATE, Gates, gates_of
+from crossrank.model.timeline import NO_STEP, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayGraph:
+    """Dependencies of s present stamps; stamps are numbered as in the trace. Times are relative to `origin_ns`."""
+
+    origin_ns: int
+    order: Int64Array  # [s] stamps, everything a stamp follows from comes before it
+    recorded_ns: Int64Array  # [2n]
+    pred: Int64Array  # [2n]
+    weight_ns: Int64Array  # [2n]
+    owner: Int64Array  # [2n] span whose work `weight_ns` is
+    launch: Int64Array  # [2n]
+    launch_weight_ns: Int64Array  # [2n]
+    launch_owner: Int64Array  # [2n]
+    opens: Int32Array  # [2n] gate that the stamp helps to open
+    gate: Int32Array  # [2n] gate that the stamp waits at
+    transfer_ns: Int64Array  # [2n] time after the gate
+    gates: int
+    own_ns: Int64Array  # [n] working time each span owns, the sum of its weights on its own lane
+    step_of: Int64Array  # [n]
+
+
+def build_replay(timeline: Timeline) -> ReplayGraph:
+    """The replay graph of a repaired timeline. O(stamps log stamps); constraints the timeline violates are left out."""
+    time_ns = stamp_times(timeline)
+    present = timeline.trace.lane_stamps
+    origin = int(time_ns[present].min()) if len(present) else 0
+    recorded = time_ns - origin
+    work = lane_work(timeline)
+    order = _by_time(timeline, recorded)
+    releases = find_releases(timeline, work)
+    gates = gates_of(timeline.matches, len(timeline.trace))
+    opens, gate, opened_ns = _gate_edges(timeline, gates, recorded, releases)
+    weight, owner = work.weight_ns.copy(), work.owner.copy()
+    held = gate != NO_GATE
+    transfer = np.where(held, recorded - opened_ns, 0)
+    weight[held], owner[held] = 0, NO_OWNER
+    _receives(timeline, gates, recorded, gate, weight, transfer)
+    first = work.pred == NO_STAMP
+    weight[first], owner[first] = recorded[first], NO_OWNER
+    launch_weight, launch_owner = _launch_edges(work, releases, recorded, weight, owner)
+    return ReplayGraph(
+        origin, order, recorded, work.pred, weight, owner, releases.launched_by, launch_weight, launch_owner,
+        opens, gate, transfer, len(gates), _own(work, weight, owner), timeline.step_of,
+    )  # fmt: skip
+
+
+def replay_ns(graph: ReplayGraph, removed: Float64Array | None = None, transfer_ns: Int64Array | None = None) -> Int64Array:
+    """[2n] time of every stamp, relative to the origin, when each span's own work is shortened by the share `removed` [n].
+
+    `transfer_ns` [2n] replaces the times after the gates. Nothing changed: exactly the recorded times.
+    """
+    weight, launch_weight = graph.weight_ns, graph.launch_weight_ns
+    if removed is not None:
+        weight = _shortened(weight, graph.owner, removed)
+        launch_weight = _shortened(launch_weight, graph.launch_owner, removed)
+    return _replay(
+        graph.order, graph.pred, weight, graph.launch, launch_weight, graph.opens, graph.gate,
+        graph.transfer_ns if transfer_ns is None else transfer_ns, graph.gates, graph.recorded_ns,
+    )  # fmt: skip
+
+
+def end_of_step_ns(graph: ReplayGraph, time_ns: Int64Array, step_to: int | None = None) -> int:
+    """Latest stamp of the steps up to `step_to` (of all stamps, when there are no steps)."""
+    step = graph.step_of[graph.order // 2]
+    inside = step != NO_STEP
+    if step_to is not None:
+        inside &= step <= step_to
+    stamps = graph.order[inside] if inside.any() else graph.order
+    return int(time_ns[stamps].max()) if len(stamps) else 0
+
+
+def _own(work: LaneWork, weight: Int64Array, owner: Int64Array) -> Int64Array:
+    return own_ns(LaneWork(work.pred, weight, owner, work.is_program, work.is_blocking))
+
+
+def _shortened(weight: Int64Array, owner: Int64Array, removed: Float64Array) -> Int64Array:
+    owned = np.flatnonzero(owner != NO_OWNER)
+    owned = owned[removed[owner[owned]] != 0]
+    out = weight.copy()
+    out[owned] -= np.rint(weight[owned] * removed[owner[owned]]).astype(np.int64)
+    return out
+
+
+def _by_time(timeline: Timeline, recorded: Int64Array) -> Int64Array:
+    """Stamps by aligned time, ties in happened-before order: topological for every edge that goes forward in time."""
+    place = np.zeros(len(recorded), dtype=np.int64)
+    place[timeline.order.stamps] = np.arange(len(timeline.order.stamps))
+    stamps = timeline.trace.lane_stamps
+    return stamps[np.lexsort((place[stamps], recorded[stamps]))]
+
+
+def _gate_edges(
+    timeline: Timeline, gates: Gates, recorded: Int64Array, releases: Releases
+) -> tuple[Int32Array, Int32Array, Int64Array]:
+    """(opens, gate, time the gate opened) per stamp. A wait for a communication waits at its gate too."""
+    n = len(timeline.trace)
+    dropped = np.zeros(max(len(gates), 1), dtype=np.bool_)
+    for kind, i in timeline.order.broken:
+        dropped[i if kind == "collective" else gates.collectives + i] = True
+    opened = np.full(max(len(gates), 1), np.iinfo(np.int64).min, dtype=np.int64)
+    arrives = gates.arrives >= 0
+    np.maximum.at(opened, gates.arrives[arrives], recorded[0::2][arrives])
+    gate = np.full(2 * n, NO_GATE, dtype=np.int32)
+    gate[1::2] = gates.waits
+    waiting = np.flatnonzero(releases.waits_for >= 0)
+    gate[2 * waiting + 1] = gates.waits[releases.waits_for[waiting]]
+    opens = np.full(2 * n, NO_GATE, dtype=np.int32)
+    opens[0::2] = gates.arrives
+    ok = gate >= 0
+    ok[1::2] &= ~timeline.trace.is_open
+    ok[ok] = ~dropped[gate[ok]] & (opened[gate[ok]] <= recorded[ok])
+    ok[2 * waiting + 1] &= opened[np.maximum(gate[2 * waiting + 1], 0)] < recorded[2 * waiting + 1]
+    gate[~ok] = NO_GATE
+    return opens, gate, np.where(ok, opened[np.maximum(gate, 0)], 0)
+
+
+def _receives(
+    timeline: Timeline, gates: Gates, recorded: Int64Array, gate: Int32Array, weight: Int64Array, transfer: Int64Array
+) -> None:
+    """Messages: the transfer starts when both sides are there; a message that lay ready keeps only its link's latency."""
+    messages = timeline.matches.messages
+    ends = 2 * messages.recv + 1
+    held = gate[ends] == gates.waits[messages.recv]
+    held &= gate[ends] != NO_GATE
+    send, ends = messages.send[held], ends[held]
+    posted, sent, done = recorded[ends - 1], recorded[2 * send], recorded[ends]
+    waited = sent > posted
+    latency = done - sent
+    usual = int(np.median(latency[waited])) if waited.any() else 0
+    transfer[ends] = np.where(waited, latency, np.minimum(latency, usual))
+    weight[ends] = np.where(waited, np.minimum(latency, usual), done - posted)
+
+
+def _launch_edges(
+    work: LaneWork, releases: Releases, recorded: Int64Array, weight: Int64Array, owner: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Weights and owners of the edges between lanes of a rank; where they rule, the own lane's edge becomes 'not before'."""
+    launched = np.flatnonzero(releases.launched_by != NO_STAMP)
+    source = releases.launched_by[launched]
+    launch_weight = np.zeros(len(recorded), dtype=np.int64)
+    launch_owner = np.full(len(recorded), NO_OWNER, dtype=np.int64)
+    launch_weight[launched] = recorded[launched] - recorded[source]
+    following = np.full(len(recorded), NO_STAMP, dtype=np.int64)
+    program = np.flatnonzero(work.is_program & (work.pred != NO_STAMP))
+    following[work.pred[program]] = program
+    after = following[source]
+    launch_owner[launched] = np.where(after != NO_STAMP, owner[np.maximum(after, 0)], NO_OWNER)
+    queued = launched[~releases.by_lane[launched]]
+    had_lane = queued[work.pred[queued] != NO_STAMP]
+    weight[had_lane] = np.minimum(weight[had_lane], launch_weight[had_lane])
+    owner[queued] = NO_OWNER
+    weight[queued[work.pred[queued] == NO_STAMP]] = 0
+    return launch_weight, launch_owner
+
+
+@njit(cache=True, nogil=True)
+def _replay(
+    order: Int64Array,
+    pred: Int64Array,
+    weight: Int64Array,
+    launch: Int64Array,
+    launch_weight: Int64Array,
+    opens: Int32Array,
+    gate: Int32Array,
+    transfer: Int64Array,
+    gates: int,
+    recorded: Int64Array,
+) -> Int64Array:
+    """One pass in topological order. Stamps that are not there keep their recorded time."""
+    t = recorded.copy()
+    opened = np.zeros(gates + 1, dtype=np.int64)
+    for s in order:
+        at = weight[s]
+        if pred[s] >= 0:
+            at += t[pred[s]]
+        if launch[s] >= 0:
+            at = max(at, t[launch[s]] + launch_weight[s])
+        if gate[s] >= 0:
+            at = max(at, opened[gate[s]] + transfer[s])
+        t[s] = at
+        if opens[s] >= 0:
+            opened[opens[s]] = max(opened[opens[s]], at)
+    return t
