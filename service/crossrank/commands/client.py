@@ -137,6 +137,11 @@ class HttpAnswers:
                 raise fault_of(response.status_code, read_capped(response), f"GET {path}")
             yield response
 
+    def download(self, path: str, params: Params) -> bytes:
+        """The body of the answer to `GET path`, up to the cap. Raises as `get`."""
+        with self.stream(path, params) as response:
+            return read_capped(response)
+
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()

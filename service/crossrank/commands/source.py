@@ -21,6 +21,10 @@ class Answers(Protocol):
         """The JSON answer of `GET path`. Raises CrossrankError."""
         ...
 
+    def download(self, path: str, params: Params) -> bytes:
+        """The body of the answer to `GET path`, whatever it is. Raises CrossrankError."""
+        ...
+
     def close(self) -> None:
         """Lets go of the connection or the data folder."""
         ...
