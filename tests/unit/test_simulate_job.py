@@ -130,6 +130,9 @@ def test_a_fault_changes_no_noise_and_nothing_before_it():
     assert np.array_equal(length[0][loads], length[1][loads])
     rank, name, step = (healthy.events[c].cast(t).to_numpy() for c, t in (("rank", "int32"), ("name", "string"), ("step", "int64")))
     forward = (rank == 5) & (name == "forward") & (step == 2)
+    host = healthy.events["rank"].to_numpy() // 4
+    since = healthy.true_start_ns - SMALL.start_ns
+    assert np.array_equal(healthy.clocks.read(host, since), slow.clocks.read(host, since))
     # The rank itself is 30 ms slower in each forward; its tensor-parallel peer then waits less or more for it, never it.
     grown = (length[1] - length[0])[forward]
     assert np.all((grown > 29 * MS) & (grown < 31 * MS))
@@ -250,3 +253,15 @@ def test_what_does_not_exist_is_refused_by_name(make, field):
     with pytest.raises(BadParameter) as caught:
         make()
     assert caught.value.detail["field"] == field
+
+
+def test_a_thousand_ranks_in_any_layout():
+    config = JobConfig(dp=16, tp=8, pp=8, steps=2, microbatches=2)
+    job = simulate(config, seed=14)
+    per_rank = dict(zip(*np.unique(job.events["rank"].to_numpy(), return_counts=True), strict=True))
+    assert set(per_rank) == set(range(1024))
+    # step, loader, optimizer, 4 gradients, norm; 4 phases with 2 all-reduces each; messages to one or two neighbours
+    assert {per_rank[0], per_rank[1023]} == {2 * (8 + 4 * 3 + 4)}
+    assert per_rank[512] == 2 * (8 + 4 * 3 + 8)
+    world = job.events.filter(pc.equal(job.events["group"].cast("string"), "world"))
+    assert world["group_ranks"].null_count == 1024  # told in the first step only

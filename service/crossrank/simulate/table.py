@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -23,7 +25,7 @@ from crossrank.simulate.clocks import Clocks
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.engine import NEVER, Run
 from crossrank.simulate.plan import Plan
-from crossrank.simulate.program import NO_MICROBATCH, Program, Slot
+from crossrank.simulate.program import NO_MICROBATCH, Communication, Program, Slot
 from crossrank.simulate.topology import SCOPES, Layout, host_names
 
 _MEMBERS_ALWAYS: Final = 64  # larger groups list their members in the first step only, to keep events small
@@ -100,15 +102,15 @@ def _words(codes: Int32Array, words: tuple[str, ...]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == _NONE), pa.array(words, pa.string()))
 
 
-def _slot_words(program: Program, rows: Rows, word: object) -> pa.Array:
-    values = [word(slot) for slot in program.slots]  # type: ignore[operator]
+def _slot_words(program: Program, rows: Rows, word: Callable[[Slot], str | None]) -> pa.Array:
+    values = [word(slot) for slot in program.slots]
     words = tuple(sorted({v for v in values if v is not None}))
     code = np.array([words.index(v) if v is not None else _NONE for v in values], np.int32)
     return _words(code[rows.slot], words)
 
 
-def _slot_ints(program: Program, value: object, missing: int) -> Int64Array:
-    return np.array([missing if (c := s.communication) is None else value(c) for s in program.slots], np.int64)  # type: ignore[operator]
+def _slot_ints(program: Program, value: Callable[[Communication], int], missing: int) -> Int64Array:
+    return np.array([missing if (c := s.communication) is None else value(c) for s in program.slots], np.int64)
 
 
 def _communication(layout: Layout, program: Program, plan: Plan, rows: Rows) -> dict[str, pa.Array]:
@@ -117,7 +119,7 @@ def _communication(layout: Layout, program: Program, plan: Plan, rows: Rows) -> 
     scope = _slot_ints(program, lambda c: SCOPES.index(c.scope), _NONE)[rows.slot]
     absent = scope == _NONE
     group = np.where(absent, _NONE, layout.group_of[scope, rows.rank]).astype(np.int32)
-    ordinal, per_step = (_slot_ints(program, get, 0)[rows.slot] for get in (lambda c: c.ordinal, lambda c: c.per_step))
+    ordinal, per_step = (_slot_ints(program, get, 0)[rows.slot] for get in (attrgetter("ordinal"), attrgetter("per_step")))
     seq = rows.step * per_step + ordinal + 1
     for (step, name, index), who in plan.skip.items():
         behind = (scope == SCOPES.index(name)) & who.reshape(-1)[rows.rank]
@@ -133,10 +135,10 @@ def _communication(layout: Layout, program: Program, plan: Plan, rows: Rows) -> 
         "group": _words(group, layout.groups),
         "seq": pa.array(seq, mask=absent),
         "group_ranks": _members(layout, group, rows.step),
-        "op": _slot_words(program, rows, lambda s: s.communication and s.communication.op),
+        "op": _slot_words(program, rows, lambda s: s.communication.op if s.communication else None),
         "peer": pa.array(peer, mask=towards == 0),
         "bytes": pa.array(size, mask=absent),
-        "dtype": _slot_words(program, rows, lambda s: s.communication and s.communication.dtype),
+        "dtype": _slot_words(program, rows, lambda s: s.communication.dtype if s.communication else None),
     }
 
 
