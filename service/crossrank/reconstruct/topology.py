@@ -1,0 +1,146 @@
+"""The job's shape from what was posted and from the communications themselves.
+
+*Stages.* A pipeline is a set of ranks connected by point-to-point messages. Two ranks do the same work when a collective group
+holds both and no pipeline passes through that group twice: a tensor- or data-parallel group holds one rank of each pipeline it
+touches, while `world`, or a group over all stages, holds several ranks of one pipeline and says nothing about roles. Posted
+`pp` coordinates go first when every rank seen has one.
+
+*Kinds of groups* come from their names (`dp3`, `tp_0`, …), else from their members: all ranks are the world, ranks of one
+pipeline are pp, neighbours on one host are tp, anything else that holds a collective is dp. Best effort, for display.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from crossrank.model.arrays import Int64Array
+from crossrank.model.kinds import COLLECTIVE, RECV, SEND
+from crossrank.model.matches import Matches
+from crossrank.model.topology import MISSING_LISTED, Group, GroupKind, Topology
+from crossrank.model.trace import JobTrace
+
+_KIND_NAME = re.compile(r"(?:^|[^a-z])(world|dp|tp|pp|ep|cp)(?![a-z])")
+_SPELLED: dict[str, GroupKind] = {
+    "world": "world", "dp": "dp", "tp": "tp", "pp": "pp", "ep": "ep", "cp": "cp",
+    "default_pg": "world", "data": "dp", "tensor": "tp", "pipeline": "pp", "expert": "ep", "context": "cp",
+}  # fmt: skip
+
+
+def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] | None) -> Topology:
+    """Topology of one attempt. posted: the merged topology document of the job ({world_size, ranks, groups}), if any."""
+    posted = posted or {}
+    seen = trace.ranks.astype(np.int64)
+    said = {int(r["rank"]): r for r in posted.get("ranks") or ()}
+    groups = _groups(trace, posted)
+    largest = max([int(seen[-1]) + 1 if len(seen) else 0, *(g[1][-1] + 1 for g in groups if g[1])], default=0)
+    world_size = int(posted.get("world_size") or max([largest, *(r + 1 for r in said)], default=0))
+    pipeline = _pipelines(trace, seen)
+    missing_count = world_size - int(np.searchsorted(seen, world_size))
+    listed = min(world_size, MISSING_LISTED + len(seen))
+    missing = np.setdiff1d(np.arange(listed, dtype=np.int64), seen)[:MISSING_LISTED]
+    hosts = {**{r: row["host"] for r, row in said.items() if row.get("host")}, **trace.hosts}
+    return Topology(
+        world_size=world_size,
+        seen=tuple(seen.tolist()),
+        missing=tuple(missing.tolist()),
+        missing_count=missing_count,
+        hosts=hosts,
+        groups=tuple(Group(name, ranks, _kind(name, ranks, world_size, hosts, seen, pipeline)) for name, ranks in groups),
+        stage=_stages(trace, matches, seen, pipeline, said),
+        conflicts=(*posted.get("conflicts", ()), *_conflicts(trace, said, groups, posted, largest)),
+    )
+
+
+def _groups(trace: JobTrace, posted: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    """Distinct (name, members), ascending; members from the events, else posted, else those seen communicating."""
+    said = {g["name"]: tuple(sorted(set(g["ranks"]))) for g in posted.get("groups") or ()}
+    pairs = np.unique(np.stack((trace.group, trace.rank))[:, trace.group >= 0], axis=1)
+    users = np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, len(trace.groups))))
+    found = {(name, trace.group_ranks[g] or said.get(name) or tuple(users[g].tolist())) for g, name in enumerate(trace.groups)}
+    known = {name for name, _ in found}
+    return sorted(found | {(name, ranks) for name, ranks in said.items() if name not in known})
+
+
+def _pipelines(trace: JobTrace, seen: Int64Array) -> Int64Array:
+    """Component of each rank seen in the graph of point-to-point messages; a rank without any is its own."""
+    talks = np.flatnonzero(((trace.kind == SEND) | (trace.kind == RECV)) & (trace.peer >= 0))
+    mine, peer = trace.rank[talks], trace.peer[talks]
+    known = np.isin(peer, seen)
+    return _components(np.searchsorted(seen, mine[known]), np.searchsorted(seen, peer[known]), len(seen))
+
+
+def _components(a: np.ndarray, b: np.ndarray, nodes: int) -> Int64Array:
+    """Components of an undirected graph, numbered by their lowest node."""
+    if nodes == 0:
+        return np.empty(0, dtype=np.int64)
+    label = connected_components(coo_array((np.ones(len(a), dtype=np.int8), (a, b)), shape=(nodes, nodes)), directed=False)[1]
+    _, first, place = np.unique(label, return_index=True, return_inverse=True)
+    numbered: Int64Array = np.argsort(np.argsort(first))[place].astype(np.int64)
+    return numbered
+
+
+def _stages(trace: JobTrace, matches: Matches, seen: Int64Array, pipeline: Int64Array, said: Mapping[int, Any]) -> tuple[int, ...]:
+    coords = [(said.get(r, {}).get("coords") or {}).get("pp") for r in seen.tolist()]
+    if coords and all(c is not None for c in coords):
+        return tuple(int(c) for c in coords if c is not None)
+    spans = matches.collectives.member
+    pairs = np.unique(np.stack((trace.group[spans], trace.rank[spans])), axis=1).astype(np.int64)
+    place = np.searchsorted(seen, pairs[1])
+    crossing = np.zeros(len(trace.groups), dtype=np.bool_)
+    through, times = np.unique(np.stack((pairs[0], pipeline[place])), axis=1, return_counts=True)
+    crossing[through[0][times > 1]] = True
+    same_group = (pairs[0][1:] == pairs[0][:-1]) & ~crossing[pairs[0][1:]]
+    stage = _components(place[:-1][same_group], place[1:][same_group], len(seen))
+    if not np.isin(trace.kind, (COLLECTIVE, SEND, RECV)).any():
+        stage = np.zeros(len(seen), dtype=np.int64)  # nothing tells the ranks apart
+    return tuple(stage.tolist())
+
+
+def _kind(
+    name: str, ranks: tuple[int, ...], world_size: int, hosts: Mapping[int, str], seen: Int64Array, pipeline: Int64Array
+) -> GroupKind:
+    word = name.lower()
+    spelled = _KIND_NAME.search(word)
+    if spelled:
+        return _SPELLED[spelled.group(1)]
+    for text, kind in _SPELLED.items():
+        if len(text) > 2 and text in word:
+            return kind
+    if len(ranks) == world_size:
+        return "world"
+    known = np.intersect1d(np.array(ranks, dtype=np.int64), seen)
+    through = pipeline[np.searchsorted(seen, known)]
+    if len(known) > 1 and len(np.unique(through)) == 1:
+        return "pp"
+    if len(ranks) > 1:
+        neighbours = ranks[-1] - ranks[0] == len(ranks) - 1
+        one_host = len({hosts.get(r, r) for r in ranks}) == 1
+        return "tp" if neighbours and one_host else "dp"
+    return "other"
+
+
+def _conflicts(
+    trace: JobTrace, said: Mapping[int, Any], groups: list[tuple[str, tuple[int, ...]]], posted: Mapping[str, Any], largest: int
+) -> list[str]:
+    """Sentences about what was posted and what the events say otherwise."""
+    found = []
+    size = posted.get("world_size")
+    if size and largest > size:
+        found.append(f"world_size {size} was posted, but events name rank {largest - 1}.")
+    found += [
+        f"Rank {r}: host {row['host']!r} was posted, events say {trace.hosts[r]!r}."
+        for r, row in sorted(said.items())
+        if row.get("host") and trace.hosts.get(r, row["host"]) != row["host"]
+    ]
+    for group in posted.get("groups") or ():
+        told = tuple(sorted(set(group["ranks"])))
+        seen = [ranks for name, ranks in groups if name == group["name"]]
+        if seen and told not in seen:
+            found.append(f"Group {group['name']!r}: {len(told)} members were posted, events say {len(seen[0])} others.")
+    return found
