@@ -167,11 +167,9 @@ def list_jobs(url: Url = None, data: Folder = None) -> None:
 @app.command()
 def simulate(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write event files and truth.json here.")
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write event files, truth.json and topology.json here.")
     ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", help="Post to this service instead (truth.json goes to -o, if given).")
-    ] = None,
+    url: Annotated[str | None, typer.Option("--url", help="Post the events to this service.")] = None,
     job: Annotated[str, typer.Option("--job", metavar="J", help="Name of the job.")] = "simulated",
     seed: Annotated[int, typer.Option("--seed", help="The same seed draws the same noise, with and without faults.")] = 0,
     dp: Annotated[int, typer.Option("--dp", min=1, help="Data parallel size.")] = 4,

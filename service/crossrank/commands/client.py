@@ -119,7 +119,7 @@ class HttpAnswers:
 
     def __init__(self, url: str, client: httpx.Client | None = None) -> None:
         self.url = base_url(url)
-        self._client = client or connect(self.url)
+        self.client = client or connect(self.url)
 
     def get(self, path: str, params: Params) -> dict[str, Any]:
         """The JSON answer of `GET path`. Raises the fault the service states, or Unreachable."""
@@ -129,10 +129,14 @@ class HttpAnswers:
         """The JSON answer of `POST path` without a body. Raises as `get`."""
         return self._ask("POST", path, params)
 
+    def delete(self, path: str) -> dict[str, Any]:
+        """The JSON answer of `DELETE path`. Raises as `get`."""
+        return self._ask("DELETE", path, {})
+
     @contextmanager
     def stream(self, path: str, params: Params) -> Iterator[httpx.Response]:
         """A successful response to `GET path` whose body has not been read yet. Raises as `get`."""
-        with reaching(self.url), self._client.stream("GET", path, params=_query(params)) as response:
+        with reaching(self.url), self.client.stream("GET", path, params=_query(params)) as response:
             if response.status_code != httpx.codes.OK:
                 raise fault_of(response.status_code, read_capped(response), f"GET {path}")
             yield response
@@ -144,10 +148,10 @@ class HttpAnswers:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._client.close()
+        self.client.close()
 
     def _ask(self, method: str, path: str, params: Params) -> dict[str, Any]:
-        with reaching(self.url), self._client.stream(method, path, params=_query(params)) as response:
+        with reaching(self.url), self.client.stream(method, path, params=_query(params)) as response:
             body = read_capped(response)
         if response.status_code != httpx.codes.OK:
             raise fault_of(response.status_code, body, f"{method} {path}")

@@ -89,17 +89,26 @@ def write_windows(stream: io.RawIOBase | io.BufferedIOBase, target: Path, window
     """
     rows = 0
     try:
-        with _Windows(target) as files, pa.ipc.open_stream(stream) as reader:
-            for batch in reader:
-                table = pa.Table.from_batches([batch])
+        with _Windows(target) as files:
+            for table in _tables(stream):
                 rows += len(table)
                 for name, part in _by_window(table, window):
                     files.write(name, part)
             return files.keep(), rows
-    except pa.ArrowInvalid as fault:
-        raise Refused(f"the export broke off after {count(rows, 'event')}: {fault}") from fault
     except OSError as fault:
         raise BadParameter(f"cannot write to {target}: {fault}", field="output") from fault
+
+
+def _tables(stream: io.RawIOBase | io.BufferedIOBase) -> Iterator[pa.Table]:
+    """The batches of the stream. Raises Refused where it cannot be read on."""
+    rows = 0
+    try:
+        with pa.ipc.open_stream(stream) as reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+                rows += len(batch)
+    except (pa.ArrowException, OSError) as fault:
+        raise Refused(f"the export broke off after {count(rows, 'event')}: {fault}") from fault
 
 
 def _by_window(table: pa.Table, window: int) -> Iterator[tuple[str, pa.Table]]:

@@ -19,7 +19,7 @@ from isal import igzip
 
 from crossrank.errors import BadParameter, UndecodableBody
 
-SUFFIXES: Final = tuple(f"{name}{packed}" for name in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz", ".zst"))
+SUFFIXES: Final = tuple(f"{name}{packed}" for name in (".ndjson", ".jsonl") for packed in ("", ".gz", ".zst"))
 
 BATCH_BYTES: Final = 2 << 20  # small enough that four workers give the group commit something to group
 BATCH_LINES: Final = 20_000
