@@ -12,6 +12,7 @@ class Limits:
     body_bytes: int = 64 << 20  # request body, also after decompression (OTLP recommends 64 MiB)
     inflight_bytes: int = 256 << 20  # decompressed bodies being worked on at once; beyond it 503
     events_per_body: int = 1_000_000
+    event_bytes: int = 1 << 20  # one event or span as sent; decoded objects of one event are at most some 50 times that
     attrs_per_event: int = 128
     key_bytes: int = 256
     value_bytes: int = 4096
