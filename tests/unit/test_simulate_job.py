@@ -265,3 +265,13 @@ def test_a_thousand_ranks_in_any_layout():
     assert per_rank[512] == 2 * (8 + 4 * 3 + 8)
     world = job.events.filter(pc.equal(job.events["group"].cast("string"), "world"))
     assert world["group_ranks"].null_count == 1024  # told in the first step only
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(1, 4), (2, 4), (4, 4), (4, 8), (8, 3)])
+def test_without_noise_a_step_has_the_textbook_length(pp, microbatches):
+    quiet = {"compute_noise": 0.0, "hiccup_probability": 0.0, "jitter_median_ns": 0, "tail_probability": 0.0, "gap_ns": 0}
+    config = JobConfig(dp=1, tp=1, pp=pp, steps=3, microbatches=microbatches, latency_ns=0, activation_bytes=0, **quiet)
+    job = simulate(config, seed=15)
+    pipeline = (microbatches + pp - 1) * (config.forward_ns + config.backward_ns)  # 1F1B: the bubble is pp - 1 microbatches
+    expected = config.loader_ns + pipeline + config.optimizer_ns
+    assert np.abs((job.step_end_ns - job.step_start_ns)[1:] / expected - 1).max() < 0.001
