@@ -25,7 +25,7 @@ from crossrank.model.kinds import COLLECTIVE, RECV, SEND, STEP, SYNC
 from crossrank.model.timeline import Timeline
 from crossrank.model.trace import JobTrace
 
-_QUEUE_GAP_NS = 50_000  # a lane that goes on within this time was waiting for itself, not for a launch
+QUEUE_GAP_NS = 50_000  # a lane that goes on within this time was waiting for itself, not for a launch
 _WAIT_TOLERANCE_NS = 1_000_000  # how far a completion may be stamped from the end of the wait it ends
 
 
@@ -142,10 +142,10 @@ def _launches(
                 gap = time_ns[s] - before if pred[s] >= 0 else time_ns[s] - time_ns[away] + 1
                 near = time_ns[s] - time_ns[away]
                 if main[mine]:
-                    if away % 2 == 1 and time_ns[away] > before and near <= max(_QUEUE_GAP_NS, gap // 20):
+                    if away % 2 == 1 and time_ns[away] > before and near <= max(QUEUE_GAP_NS, gap // 20):
                         launched_by[s] = away
                         by_lane[s] = False
-                elif gap > max(_QUEUE_GAP_NS, near // 20):
+                elif gap > max(QUEUE_GAP_NS, near // 20):
                     launched_by[s] = away
                     by_lane[s] = False
             if last >= 0 and lane[last // 2] != mine:

@@ -27,8 +27,8 @@ import numpy as np
 from numba import njit
 
 from crossrank.analysis.lane_work import NO_OWNER, NO_STAMP, LaneWork, lane_work, own_ns, stamp_times
-from crossrank.analysis.release import Releases, find_releases
-from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.analysis.release import QUEUE_GAP_NS, Releases, find_releases
+from crossrank.model.arrays import Int32Array, Int64Array
 from crossrank.model.gates import NO_GATE, Gates, gates_of
 from crossrank.model.timeline import NO_STEP, Timeline
 
@@ -45,7 +45,7 @@ class ReplayGraph:
     owner: Int64Array  # [2n] span whose work `weight_ns` is
     launch: Int64Array  # [2n]
     launch_weight_ns: Int64Array  # [2n]
-    launch_owner: Int64Array  # [2n]
+    launch_during: Int64Array  # [2n] stamp whose lane edge was under way when the launch came, NO_STAMP
     opens: Int32Array  # [2n] gate that the stamp helps to open
     gate: Int32Array  # [2n] gate that the stamp waits at
     transfer_ns: Int64Array  # [2n] time after the gate
@@ -72,48 +72,64 @@ def build_replay(timeline: Timeline) -> ReplayGraph:
     _receives(timeline, gates, recorded, gate, weight, transfer)
     first = work.pred == NO_STAMP
     weight[first], owner[first] = recorded[first], NO_OWNER
-    launch_weight, launch_owner = _launch_edges(work, releases, recorded, weight, owner)
+    launch_weight, launch_during = _launch_edges(work, releases, recorded, weight, owner)
     return ReplayGraph(
-        origin, order, recorded, work.pred, weight, owner, releases.launched_by, launch_weight, launch_owner,
+        origin, order, recorded, work.pred, weight, owner, releases.launched_by, launch_weight, launch_during,
         opens, gate, transfer, len(gates), _own(work, weight, owner), timeline.step_of,
     )  # fmt: skip
 
 
-def replay_ns(graph: ReplayGraph, removed: Float64Array | None = None, transfer_ns: Int64Array | None = None) -> Int64Array:
-    """[2n] time of every stamp, relative to the origin, when each span's own work is shortened by the share `removed` [n].
+def replay_ns(graph: ReplayGraph, removed_ns: Int64Array | None = None, transfer_ns: Int64Array | None = None) -> Int64Array:
+    """[2n] time of every stamp, relative to the origin, when `removed_ns` [2n] is taken from the own work before each stamp.
 
     `transfer_ns` [2n] replaces the times after the gates. Nothing changed: exactly the recorded times.
     """
     weight, launch_weight = graph.weight_ns, graph.launch_weight_ns
-    if removed is not None:
-        weight = _shortened(weight, graph.owner, removed)
-        launch_weight = _shortened(launch_weight, graph.launch_owner, removed)
+    if removed_ns is not None:
+        weight = weight - removed_ns
+        launch_weight = launch_weight - _removed_before_launch(graph, removed_ns)
     return _replay(
         graph.order, graph.pred, weight, graph.launch, launch_weight, graph.opens, graph.gate,
         graph.transfer_ns if transfer_ns is None else transfer_ns, graph.gates, graph.recorded_ns,
     )  # fmt: skip
 
 
-def end_of_step_ns(graph: ReplayGraph, time_ns: Int64Array, step_to: int | None = None) -> int:
-    """Latest stamp of the steps up to `step_to` (of all stamps, when there are no steps)."""
+def _removed_before_launch(graph: ReplayGraph, removed_ns: Int64Array) -> Int64Array:
+    """A launch in the middle of a piece of work moves by that part of the removed time that lay before it, taken evenly."""
+    out = np.zeros_like(removed_ns)
+    launched = np.flatnonzero(graph.launch_during != NO_STAMP)
+    piece = graph.launch_during[launched]
+    touched = removed_ns[piece] != 0
+    launched, piece = launched[touched], piece[touched]
+    part = graph.launch_weight_ns[launched] / np.maximum(graph.weight_ns[piece], 1)
+    out[launched] = np.rint(removed_ns[piece] * np.minimum(part, 1.0)).astype(np.int64)
+    return out
+
+
+def end_of_steps_ns(graph: ReplayGraph, time_ns: Int64Array, last: int | None = None) -> int:
+    """Latest stamp of the steps up to `last` (of everything, when there are no steps)."""
+    stamps = _stamps_of_steps(graph, None, last)
+    return int(time_ns[stamps].max()) if len(stamps) else 0
+
+
+def start_of_steps_ns(graph: ReplayGraph, time_ns: Int64Array, first: int | None = None) -> int:
+    """Earliest stamp of the steps from `first` on (of everything, when there are no steps)."""
+    stamps = _stamps_of_steps(graph, first, None)
+    return int(time_ns[stamps].min()) if len(stamps) else 0
+
+
+def _stamps_of_steps(graph: ReplayGraph, first: int | None, last: int | None) -> Int64Array:
     step = graph.step_of[graph.order // 2]
     inside = step != NO_STEP
-    if step_to is not None:
-        inside &= step <= step_to
-    stamps = graph.order[inside] if inside.any() else graph.order
-    return int(time_ns[stamps].max()) if len(stamps) else 0
+    if first is not None:
+        inside &= step >= first
+    if last is not None:
+        inside &= step <= last
+    return graph.order[inside] if inside.any() else graph.order
 
 
 def _own(work: LaneWork, weight: Int64Array, owner: Int64Array) -> Int64Array:
     return own_ns(LaneWork(work.pred, weight, owner, work.is_program, work.is_blocking))
-
-
-def _shortened(weight: Int64Array, owner: Int64Array, removed: Float64Array) -> Int64Array:
-    owned = np.flatnonzero(owner != NO_OWNER)
-    owned = owned[removed[owner[owned]] != 0]
-    out = weight.copy()
-    out[owned] -= np.rint(weight[owned] * removed[owner[owned]]).astype(np.int64)
-    return out
 
 
 def _by_time(timeline: Timeline, recorded: Int64Array) -> Int64Array:
@@ -169,23 +185,23 @@ def _receives(
 def _launch_edges(
     work: LaneWork, releases: Releases, recorded: Int64Array, weight: Int64Array, owner: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Weights and owners of the edges between lanes of a rank; where they rule, the own lane's edge becomes 'not before'."""
+    """Weights of the edges between lanes of a rank, and the work they come out of; where they rule, the own lane's edge becomes 'not before'."""
     launched = np.flatnonzero(releases.launched_by != NO_STAMP)
     source = releases.launched_by[launched]
     launch_weight = np.zeros(len(recorded), dtype=np.int64)
-    launch_owner = np.full(len(recorded), NO_OWNER, dtype=np.int64)
     launch_weight[launched] = recorded[launched] - recorded[source]
     following = np.full(len(recorded), NO_STAMP, dtype=np.int64)
     program = np.flatnonzero(work.is_program & (work.pred != NO_STAMP))
     following[work.pred[program]] = program
+    launch_during = np.full(len(recorded), NO_STAMP, dtype=np.int64)
     after = following[source]
-    launch_owner[launched] = np.where(after != NO_STAMP, owner[np.maximum(after, 0)], NO_OWNER)
+    launch_during[launched] = np.where((after != NO_STAMP) & (owner[np.maximum(after, 0)] != NO_OWNER), after, NO_STAMP)
     queued = launched[~releases.by_lane[launched]]
     had_lane = queued[work.pred[queued] != NO_STAMP]
-    weight[had_lane] = np.minimum(weight[had_lane], launch_weight[had_lane])
+    weight[had_lane] = np.minimum(weight[had_lane], np.minimum(launch_weight[had_lane], QUEUE_GAP_NS))
     owner[queued] = NO_OWNER
     weight[queued[work.pred[queued] == NO_STAMP]] = 0
-    return launch_weight, launch_owner
+    return launch_weight, launch_during
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,171 @@
+"""How much longer than expected each rank worked in each phase of each step.
+
+A phase is a (kind, name): all forwards of a step are one phase. Its own time in a cell (rank, step) is the time that the rank
+worked in it, without waits and without communication inside (lane_work). Two readings of a cell with m spans of own time w:
+
+    total    mean(w) * m_usual      sees one long span among many (a pause)
+    typical  median(w) * m_usual    sees what is slow in most of its spans, and no single hold-up by the machine
+
+m_usual, the usual number of spans, instead of the number seen: a lost event must not look like a fast step. What is expected:
+
+    three peers and more    the median over the other ranks of the same role (pipeline stage) in the same step, so that a rank
+                            which is slow in all steps is seen, and a stage that has more to do is not called slow
+    one or two              the rank's own median over steps, times what the step took everybody else (at least 1)
+
+    excess = own - expected
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crossrank.analysis.replay import ReplayGraph
+from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.model.kinds import COLLECTIVE, IDLE, KINDS, MARK, METRIC, RECV, SEND, SYNC
+from crossrank.model.timeline import NO_STEP, Timeline
+
+_NOT_WORK = (COLLECTIVE, SEND, RECV, SYNC, IDLE, METRIC, MARK)
+_LEAST_PEERS = 3
+_LEAST_SHARE = 0.001  # phases that never take this share of a usual step in any cell are left out: they cannot matter
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCells:
+    """One phase on ranks that may be compared: r ranks, s steps. NaN where the rank did not run the phase in the step."""
+
+    kind: str
+    name: str
+    ranks: Int32Array  # [r]
+    steps: Int64Array  # [s] ascending
+    is_typical: bool  # which reading
+    usual_spans: int
+    own_ns: Float64Array  # [r, s]
+    excess_ns: Float64Array  # [r, s]
+    spans: Int64Array  # all spans of the phase on these ranks, by (rank, step)
+    has_peers: bool  # compared with peers of the same step, not with its own history
+
+
+def work_cells(graph: ReplayGraph, timeline: Timeline, stage_of: dict[int, int], steps: Int64Array) -> list[PhaseCells]:
+    """Cells of every phase, per role. `stage_of`: role of each rank; `steps`: ascending step numbers to look at."""
+    trace = timeline.trace
+    spans = np.flatnonzero(~np.isin(trace.kind, _NOT_WORK) & (timeline.step_of != NO_STEP) & ~trace.is_open)
+    spans = spans[np.isin(timeline.step_of[spans], steps)]
+    if len(spans) == 0 or len(steps) < 2:
+        return []
+    phase = trace.kind[spans].astype(np.int64) * (len(trace.names) + 1) + trace.name[spans]
+    found: list[PhaseCells] = []
+    least_ns = _LEAST_SHARE * usual_step_ns(timeline, steps)
+    for code in np.unique(phase).tolist():
+        kind, name = KINDS[code // (len(trace.names) + 1)], trace.names[code % (len(trace.names) + 1)]
+        mine = spans[phase == code]
+        if graph.own_ns[mine].max() * len(mine) < least_ns:
+            continue
+        found += cells_of(kind, name, mine, graph.own_ns, trace.rank[mine], timeline.step_of[mine], stage_of, steps, least_ns)
+    return found
+
+
+def usual_step_ns(timeline: Timeline, steps: Int64Array) -> float:
+    """Median over steps of the time from the first start to the last end in it."""
+    inside = np.flatnonzero(np.isin(timeline.step_of, steps))
+    if len(inside) == 0:
+        return 0.0
+    place = np.searchsorted(steps, timeline.step_of[inside])
+    first = np.full(len(steps), np.iinfo(np.int64).max)
+    last = np.full(len(steps), np.iinfo(np.int64).min)
+    np.minimum.at(first, place, timeline.start_ns[inside])
+    np.maximum.at(last, place, timeline.end_ns[inside])
+    seen = last >= first
+    return float(np.median((last - first)[seen]))
+
+
+def cells_of(
+    kind: str, name: str, spans: Int64Array, value_ns: Int64Array, row: Int32Array, step: Int64Array,
+    stage_of: dict[int, int], steps: Int64Array, least_ns: float,
+) -> list[PhaseCells]:  # fmt: skip
+    """Cells of one phase: `row` [k] what is compared (ranks here, links elsewhere), in the roles of `stage_of`."""
+    rows = np.unique(row)
+    order = np.lexsort((value_ns[spans], step, row))
+    spans, row, step = spans[order], row[order], step[order]
+    place = np.searchsorted(rows, row) * len(steps) + np.searchsorted(steps, step)
+    cell, first, count = np.unique(place, return_index=True, return_counts=True)
+    value = value_ns[spans].astype(np.float64)
+    mean = np.add.reduceat(value, first) / count
+    median = (value[first + (count - 1) // 2] + value[first + count // 2]) / 2
+    shape = (len(rows), len(steps))
+    readings = [_dense(mean, cell, shape), _dense(median, cell, shape)]
+    usual = np.nanmedian(_dense(count.astype(np.float64), cell, shape), axis=1)
+    out: list[PhaseCells] = []
+    for members, has_peers in _roles(rows, stage_of):
+        m = max(int(np.median(usual[members])), 1)
+        for is_typical in (True, False) if m >= 3 else (False,):
+            own = readings[1 if is_typical else 0][members] * m
+            if np.nanmax(own, initial=0.0) < least_ns:
+                continue
+            excess = own - (_peers_median(own) if has_peers else _own_history(own))
+            kept = spans[np.isin(row, rows[members])]
+            out.append(PhaseCells(kind, name, rows[members], steps, is_typical, m, own, excess, kept, has_peers))
+    return out
+
+
+def _dense(value: Float64Array, cell: Int64Array, shape: tuple[int, int]) -> Float64Array:
+    out = np.full(shape[0] * shape[1], np.nan)
+    out[cell] = value
+    return out.reshape(shape)
+
+
+def _roles(rows: Int32Array, stage_of: dict[int, int]) -> list[tuple[Int64Array, bool]]:
+    """Rows that are compared with each other: one set per role with enough peers, one of all rows that have too few."""
+    stage = np.array([stage_of.get(int(r), -1) for r in rows])
+    found: list[tuple[Int64Array, bool]] = []
+    lonely: list[int] = []
+    for s in np.unique(stage).tolist():
+        members = np.flatnonzero(stage == s)
+        if s >= 0 and len(members) >= _LEAST_PEERS:
+            found.append((members, True))
+        else:
+            lonely += members.tolist()
+    if lonely:
+        found.append((np.array(sorted(lonely)), False))
+    return found
+
+
+def _peers_median(own: Float64Array) -> Float64Array:
+    """[r, s] median over the other rows of the same column, from one sort per column."""
+    order = np.argsort(own, axis=0, kind="stable")  # NaN last
+    ranked = np.take_along_axis(own, order, axis=0)
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.arange(len(own))[:, None] * np.ones_like(order), axis=0)
+    others = (~np.isnan(own)).sum(axis=0)[None, :] - ~np.isnan(own)
+    low, high = np.maximum((others - 1) // 2, 0), np.maximum(others // 2, 0)
+    low, high = low + (low >= place), high + (high >= place)
+    last = len(own) - 1
+    pick = (
+        np.take_along_axis(ranked, np.minimum(low, last), axis=0) + np.take_along_axis(ranked, np.minimum(high, last), axis=0)
+    ) / 2
+    return np.where(others >= _LEAST_PEERS - 1, pick, np.nan)
+
+
+def _own_history(own: Float64Array) -> Float64Array:
+    """[r, s] own median over steps, times what the step took the other rows relative to theirs (at least 1)."""
+    history = _nanmedian(own, axis=1)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(history > 0, own / history, np.nan)
+    shared = _peers_median(relative) if len(own) >= _LEAST_PEERS else relative[::-1] if len(own) == 2 else np.ones_like(own)
+    return history * np.maximum(np.nan_to_num(shared, nan=1.0), 1.0)
+
+
+def _nanmedian(values: Float64Array, axis: int) -> Float64Array:
+    """As np.nanmedian, silent where all are NaN."""
+    ranked = np.sort(values, axis=axis)
+    count = (~np.isnan(values)).sum(axis=axis, keepdims=True)
+    low = np.take_along_axis(ranked, np.maximum((count - 1) // 2, 0), axis=axis)
+    high = np.take_along_axis(ranked, np.maximum(count // 2, 0), axis=axis)
+    return ((low + high) / 2).squeeze(axis)
+
+
+def noise_ns(excess_ns: Float64Array) -> float:
+    """Robust spread (scaled median absolute deviation) of the excess over all cells."""
+    values = excess_ns[~np.isnan(excess_ns)]
+    return float(1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
