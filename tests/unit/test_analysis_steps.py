@@ -40,6 +40,8 @@ def test_open_steps_and_missing_ranks_are_not_complete():
     table = table_of(step(0, 0, (0, 90)), step(1, 0, (0, None)), {"rank": 1, "step": 0, "at": (5, 120)})
     assert table.complete.tolist() == [False]
     assert table.closed.tolist() == [False]
+    assert table.rank_closed.tolist() == [True, False]
+    assert table.end_ns.tolist() == [120]
     assert table.last_rank_of(0) is None
     table = table_of(step(0, 0, (0, 90)), step(1, 0, (0, 100)), world_size=3)
     assert table.complete.tolist() == [False]

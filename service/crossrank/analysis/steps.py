@@ -1,6 +1,7 @@
 """When each optimizer step began and ended over all ranks, whether it is complete, and who finished last.
 
-A rank's step lasts as its `step` span does; a rank without one is taken from the first to the last of its spans of that step.
+A rank's step lasts as its `step` span does; without one, or while it is open, from the first to the last of the rank's spans of
+that step.
 The job's step goes from the first rank's start to the last rank's end. Who finished last is only said when the lead over every
 other rank is larger than the clock bound between the two; else nobody can tell.
 """
@@ -54,7 +55,8 @@ def find_steps(timeline: Timeline, topology: Topology) -> StepTable:
     trace = timeline.trace
     spans = np.flatnonzero((timeline.step_of != NO_STEP) & (trace.kind != METRIC) & (trace.kind != MARK))
     cells, cell = _cells(timeline.step_of[spans], trace.rank[spans])
-    spans, cell = _lasting_spans(trace.kind[spans] == STEP, spans, cell, len(cells))
+    kept = _says_how_long(trace.kind[spans] == STEP, trace.is_open[spans], cell, len(cells))
+    spans, cell = spans[kept], cell[kept]
     r = len(cells)
     start = np.full(r, np.iinfo(np.int64).max)
     end = np.full(r, np.iinfo(np.int64).min)
@@ -90,12 +92,13 @@ def _distinct(values: np.ndarray) -> tuple[Int64Array, Int64Array]:
     return np.flatnonzero(present) + low, (np.cumsum(present) - 1)[offset]
 
 
-def _lasting_spans(is_step: BoolArray, spans: Int64Array, cell: Int64Array, cells: int) -> tuple[Int64Array, Int64Array]:
-    """The spans that say how long a rank's step lasted: its step spans where it has any, else all."""
-    has_step = np.zeros(cells, dtype=np.bool_)
-    has_step[cell[is_step]] = True
-    kept = is_step | ~has_step[cell]
-    return spans[kept], cell[kept]
+def _says_how_long(is_step: BoolArray, is_open: BoolArray, cell: Int64Array, cells: int) -> BoolArray:
+    """The spans that say how long a rank's step lasted: its step spans; all of its spans where it has none or one is open."""
+    by_step = np.zeros(cells, dtype=np.bool_)
+    by_step[cell[is_step]] = True
+    by_step[cell[is_step & is_open]] = False
+    kept: BoolArray = is_step | ~by_step[cell]
+    return kept
 
 
 def _table(
