@@ -1,8 +1,11 @@
 # crossrank: every command a developer or a newcomer needs. `make help` lists them.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-UV     ?= uv
+VENV := .venv
+BIN  := $(VENV)/bin
+UV   ?= uv
+
+# The first Python that fits; asked only when an environment has to be made.
+FITS    = -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(FITS) 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-dev demo serve test test-long check format schemas benchmarks constraints clean
@@ -12,13 +15,13 @@ help:            ## list the targets
 
 # A stamp file per environment: a second run costs one stat call.
 $(VENV)/.runtime: constraints.txt pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement constraints.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@test -x $(BIN)/python || { py="$(PYTHON)"; test -n "$$py" || { echo "crossrank needs Python 3.11, 3.12 or 3.13 (with venv); name one with PYTHON=..."; exit 1; }; "$$py" -m venv $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement constraints-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints-dev.txt
 	@touch $@
 
 install: $(VENV)/.runtime       ## make .venv with the crossrank command
@@ -34,6 +37,9 @@ serve: install   ## serve on 127.0.0.1:4318 with the data folder ./data
 test: install-dev     ## the whole suite
 	$(BIN)/python -m pytest -n 2 tests
 
+test-long: install-dev   ## the campaigns that take longer than a coffee
+	$(BIN)/python -m pytest -n 2 -m long tests
+
 check: install-dev    ## style, types, layers, generated schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,6 +53,9 @@ format: install-dev   ## apply the style
 
 schemas: install      ## regenerate schemas/ from the code
 	$(BIN)/python -m crossrank.schemas
+
+benchmarks: install-dev   ## run every benchmark; figures go to benchmarks/results
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 constraints:     ## refresh the pinned, hashed constraints (needs uv)
 	$(UV) pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \

@@ -1,0 +1,1 @@
+"""What costs time, one question a file, asked of a timeline. Pure: arrays in, values out."""
