@@ -49,6 +49,7 @@ DECLARED: Final[tuple[Declared, ...]] = (
     ),
     Declared("wal_undecodable_posts", "counter", "error", "Logged bodies that could not be decoded again at start."),
     Declared("segments_sealed", "counter", "info", "Parquet segments written."),
+    Declared("seals_failed", "counter", "error", "Seals that could not be finished and are tried again; the log keeps the events."),
     Declared(
         "segments_damaged", "counter", "error", "Segments left out of answers because their checksum failed or the file is gone."
     ),

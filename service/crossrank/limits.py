@@ -26,6 +26,8 @@ class Limits:
     memtable_age_ns: int = 60_000_000_000  # sealed when its oldest event is older
     wal_segment_bytes: int = 64 << 20
     wal_bytes: int = 2 << 30  # un-sealed WAL; beyond it 503
+    identities: int = 1 << 25  # event versions remembered to recognise resends, 20 to 40 bytes each; beyond it reads merge instead
+    jobs: int = 10_000  # jobs in one data folder; events of further ones get 503
     query_rows: int = 10_000  # default page of a list answer
     query_rows_max: int = 262_144
     derive_events: int = 20_000_000  # most events one derivation reads; older steps are left out and the answer says so

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.flags import EventFlag
-from crossrank.store.content import CLOSED, END, OPEN, fixed_words, forms, marks, member_of, one_chunk
+from crossrank.store.content import CLOSED, OPEN, fixed_words, forms, marks, member_of, one_chunk
 
 AMENDS: Final = int(EventFlag.AMENDS)
 CONFLICT: Final = int(EventFlag.CONFLICT)
@@ -89,7 +89,9 @@ def plan(events: pa.Table, mark: Int32Array) -> Plan:
     flags, received = column_values(events, "flags"), column_values(events, "received_ns")
     span, member = fixed_words(events.column("span_id"), 8)[:, 0], member_of(events)
     job = one_chunk(events.column("job")).dictionary_encode() if len(events) else None
-    words = job.indices.to_numpy(zero_copy_only=False) if job is not None and len(job.dictionary) > 1 else np.zeros(len(span), np.int32)
+    words = (
+        job.indices.to_numpy(zero_copy_only=False) if job is not None and len(job.dictionary) > 1 else np.zeros(len(span), np.int32)
+    )
     order = np.lexsort((mark, received, span, member, words)).astype(np.int64)
     s, m, w = span[order], member[order], words[order]
     first = np.ones(len(order), np.bool_)
@@ -160,7 +162,9 @@ def _joined_columns(events: pa.Table, base: Int64Array, tail: Int64Array) -> pa.
             rows = np.where(missing[base], tail, base)
         columns.append(column.take(pa.array(rows)))
     merged = pa.Table.from_arrays(columns, schema=events.schema)
-    return replaced(merged, "attrs", _merged_attrs(one_chunk(events.column("attrs")), one_chunk(merged.column("attrs")), base, tail))
+    return replaced(
+        merged, "attrs", _merged_attrs(one_chunk(events.column("attrs")), one_chunk(merged.column("attrs")), base, tail)
+    )
 
 
 def _merged_attrs(attrs: pa.Array, merged: pa.Array, base: Int64Array, tail: Int64Array) -> pa.Array:

@@ -58,6 +58,11 @@ class Wal:
         """Bytes of all log files not yet handed over."""
         return sum(list(self._sizes.values()))
 
+    @property
+    def current_bytes(self) -> int:
+        """Bytes of the file being written; 0 before there is one."""
+        return self._sizes[self.current] if self._fd >= 0 else 0
+
     def numbers(self) -> list[int]:
         """The numbers of the files there are, in order of writing."""
         return sorted(self._sizes)
@@ -122,6 +127,8 @@ class Wal:
         succeed (the disk was full for a while); after a failed sync none will.
         """
         self.check()
+        if self._fd < 0:
+            self.start_file()
         start = self._sizes[self.current]
         buffers: list[bytes] = []
         at = start

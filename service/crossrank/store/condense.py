@@ -1,0 +1,60 @@
+"""A job's memtable made ready for its segment: versions merged where all of them are at hand, sorted by start time.
+
+An identity whose first version is in this memtable has all its versions here: they become one row. If an earlier segment holds
+versions too, closed rows replace their halves (that is right whatever the segment holds), but halves stay apart, because which
+of them make the first complete pair depends on rows that are not here. The marks of all versions stay with the row, so that
+resends are recognised after a restart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
+from crossrank.store.content import CLOSED, forms, identity_keys
+from crossrank.store.merge import AMENDS, Plan, apply_plan, column_values, plan
+
+MARKS: pa.DataType = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+
+def condense(events: pa.Table, marks: Int32Array) -> pa.Table:
+    """The rows of one segment with an extra column `marks` (list of int32), sorted by (start_ns, rank, span_id).
+
+    events: rows of one job in log order, flagged by the identity table; marks [n] their marks.
+    """
+    amends = column_values(events, "flags") & AMENDS != 0
+    if amends.any():
+        rows, row_marks = _merged(events, marks, amends)
+    else:
+        rows, row_marks = events, _lists(marks, np.arange(len(marks) + 1))
+    rows = rows.append_column(pa.field("marks", MARKS, nullable=False), row_marks)
+    order = [("start_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
+    return rows.take(pa.compute.sort_indices(rows, sort_keys=order)).combine_chunks()
+
+
+def _merged(events: pa.Table, marks: Int32Array, amends: BoolArray) -> tuple[pa.Table, pa.Array]:
+    keys = identity_keys(events, 0)
+    several = np.isin(keys, np.unique(keys[amends]))
+    single, versions = events.filter(pa.array(~several)), events.filter(pa.array(several)).combine_chunks()
+    version_marks = marks[several]
+    p = plan(versions, version_marks)
+    merged = apply_plan(versions, p)
+    done = p.whole | (forms(merged) == CLOSED) & (p.base == p.tail)
+    apart = np.sort(_rows_of(p, ~done))
+    lists = (
+        _lists(marks[~several], np.arange(int((~several).sum()) + 1)),
+        _lists(version_marks[p.order], p.ptr).filter(pa.array(done)),
+        _lists(version_marks[apart], np.arange(len(apart) + 1)),
+    )
+    return pa.concat_tables([single, merged.filter(pa.array(done)), versions.take(pa.array(apart))]), pa.concat_arrays(lists)
+
+
+def _rows_of(p: Plan, groups: BoolArray) -> Int64Array:
+    """The rows of the chosen groups."""
+    rows: Int64Array = p.order[np.repeat(groups, np.diff(p.ptr))]
+    return rows
+
+
+def _lists(values: Int32Array, ptr: Int64Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), pa.array(values, pa.int32()), type=MARKS)

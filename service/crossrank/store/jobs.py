@@ -1,0 +1,256 @@
+"""What the store knows of each job while it runs, and how a logged record changes it.
+
+`Jobs.apply` is the one place where events enter; it is called in log order by the commit thread, and by the replay at start, so
+both give the same state. Everything here is rebuilt from the catalog and the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from crossrank.errors import NotFound
+from crossrank.model.arrays import Int8Array, Int32Array
+from crossrank.model.post import Post, Receipt, Rejection
+from crossrank.store.content import identity_keys, marks
+from crossrank.store.facts import Frozen, JobEntry, JobFacts, Part, Tally
+from crossrank.store.identity import AMENDING, CONFLICTING, DUPLICATE
+from crossrank.store.memtable import Memtable
+from crossrank.store.merge import AMENDS, CONFLICT, column_values, replaced
+from crossrank.store.remembered import Remembered, Take
+from crossrank.store.snapshot import Pins, Snapshot
+from crossrank.store.source import SegmentFile
+
+_REJECT_ROWS_MAX: Final = 4096  # distinct (rank, reason) counted per job; further ranks are counted together under no rank
+_ATTEMPTS_MAX: Final = 4096  # listed; events of further ones are kept all the same
+
+
+@dataclass(slots=True)
+class Job:
+    """A job's state in memory."""
+
+    facts: JobFacts
+    segments: tuple[SegmentFile, ...] = ()
+    sealing: Memtable | None = None  # rows on their way into a segment
+    memtable: Memtable = field(default_factory=Memtable)
+    rejects: Counter[tuple[int | None, str]] = field(default_factory=Counter)
+    changed: bool = False  # since the last freeze
+
+    def current_facts(self) -> JobFacts:
+        """The facts with the running counts of rejects."""
+        counted = sorted(self.rejects.items(), key=lambda item: (item[0][0] is None, item[0][0] or 0, item[0][1]))
+        return replace(self.facts, rejects=tuple((rank, reason, n) for (rank, reason), n in counted))
+
+
+class Jobs:
+    """All jobs. `lock` guards every field; it is held for short times only."""
+
+    def __init__(self, *, salt: int, identities_max: int, jobs_max: int, monotonic_ns: Callable[[], int]) -> None:
+        """salt: of the identity keys, chosen at each start. identities_max, jobs_max: bounds on memory."""
+        self.lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        self._salt = salt
+        self._jobs_max = jobs_max
+        self._remembered = Remembered(identities_max, self._stored_identities, monotonic_ns)
+        self._versions = itertools.count(1)
+        self._monotonic_ns = monotonic_ns
+        self.memtable_bytes = 0
+        self.memtable_rows = 0
+        self.unsealed_since_ns: int | None = None  # monotonic time of the oldest change that no seal has taken up
+
+    def load(self, facts: Iterable[JobFacts], segments: Iterable[SegmentFile]) -> None:
+        """Takes in what the catalog knows, at start."""
+        for f in facts:
+            rejects = Counter({(rank, reason): n for rank, reason, n in f.rejects})
+            self._jobs[f.job] = Job(f, rejects=rejects)
+        for segment in segments:
+            job = self._jobs.setdefault(segment.info.job, Job(JobFacts(segment.info.job)))
+            job.segments += (segment,)
+        self._versions = itertools.count(1 + max((j.facts.version for j in self._jobs.values()), default=0))
+
+    def split(self, events: pa.Table) -> list[Part]:
+        """The rows of each job, in order of first appearance; pure, for the caller's thread."""
+        if not len(events):
+            return []
+        coded = events.column("job").combine_chunks()
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        used, first = np.unique(codes, return_index=True)
+        parts = []
+        for code in used[np.argsort(first)].tolist():
+            rows = events if len(used) == 1 else events.filter(pa.array(codes == code))
+            parts.append(Part(coded.dictionary[code].as_py(), rows, identity_keys(rows, self._salt), marks(rows)))
+        return parts
+
+    def is_room_for(self, names: Iterable[str]) -> bool:
+        """Whether these jobs exist or may still be made."""
+        with self.lock:
+            return len(self._jobs) + len(set(names) - self._jobs.keys()) <= self._jobs_max
+
+    def apply(self, parts: Sequence[Part], rejections: Sequence[Rejection], post: Post) -> Receipt:
+        """Enters a logged request. Only for the thread that owns the log order."""
+        total = Counter[str]()
+        for part in parts:
+            job = self._job(part.job)
+            relation = self._remembered.table(part.job).classify(part.keys, part.marks)
+            rows, row_marks, amends = _flagged(part, relation)
+            conflicts = int(np.count_nonzero(relation == CONFLICTING))
+            counts = {"accepted": len(rows), "duplicate": len(relation) - len(rows), "conflict": conflicts}
+            total.update(counts)
+            attempts = set(np.unique(column_values(rows, "attempt")).tolist())
+            with self.lock:
+                if len(rows):
+                    self.memtable_bytes += job.memtable.add(rows, row_marks, amends)
+                    self.memtable_rows += len(rows)
+                self._note(job, counts, attempts, post.received_ns)
+        self._reject(rejections, post)
+        self._remembered.keep_bound()
+        self._mark_forgotten()
+        return Receipt(total["accepted"], total["duplicate"], total["conflict"])
+
+    def _note(self, job: Job, counts: dict[str, int], attempts: set[int], received_ns: int) -> None:
+        f = job.facts
+        tally = Tally(*(getattr(f.tally, name) + n for name, n in counts.items()))
+        known = tuple(sorted({*f.attempts, *attempts}))[:_ATTEMPTS_MAX]
+        version = next(self._versions) if counts["accepted"] else f.version
+        last = max(f.last_received_ns, received_ns)
+        job.facts = replace(f, version=version, tally=tally, attempts=known, last_received_ns=last)
+        self._touch(job)
+
+    def _touch(self, job: Job) -> None:
+        job.changed = True
+        if self.unsealed_since_ns is None:
+            self.unsealed_since_ns = self._monotonic_ns()
+
+    def _reject(self, rejections: Sequence[Rejection], post: Post) -> None:
+        for r in rejections:
+            name = r.job if r.job is not None else post.job
+            if name is None:
+                continue  # counted in /metrics only: nobody knows whose it was
+            job = self._job(name)
+            with self.lock:
+                key = (r.rank, r.reason)
+                if key not in job.rejects and len(job.rejects) >= _REJECT_ROWS_MAX:
+                    key = (None, r.reason)
+                job.rejects[key] += 1
+                job.facts = replace(job.facts, last_received_ns=max(job.facts.last_received_ns, post.received_ns))
+                self._touch(job)
+
+    def set_topology(self, name: str, topology: str) -> None:
+        """Enters a logged topology (JSON)."""
+        job = self._job(name)
+        with self.lock:
+            job.facts = replace(job.facts, topology=topology, version=next(self._versions))
+            self._touch(job)
+
+    def remove(self, name: str) -> tuple[SegmentFile, ...]:
+        """Enters a logged deletion; returns the segments the job had."""
+        self._remembered.drop(name)
+        with self.lock:
+            job = self._jobs.pop(name, None)
+            if job is None:
+                return ()
+            self.memtable_bytes -= job.memtable.size_bytes + (job.sealing.size_bytes if job.sealing else 0)
+            self.memtable_rows -= job.memtable.rows + (job.sealing.rows if job.sealing else 0)
+            return job.segments
+
+    def _job(self, name: str) -> Job:
+        with self.lock:
+            return self._jobs.setdefault(name, Job(JobFacts(name)))
+
+    def _get(self, name: str) -> Job:
+        job = self._jobs.get(name)
+        if job is None:
+            raise NotFound(f"there is no job {name!r}", job=name)
+        return job
+
+    def snapshot(self, name: str, pins: Pins) -> Snapshot:
+        """The job's events as of now. Raises NotFound."""
+        with self.lock:
+            job = self._get(name)
+            memory = [m.view() for m in (job.sealing, job.memtable) if m is not None]
+            facts = job.current_facts()
+            snapshot = Snapshot(name, facts.version, job.segments, memory, merge_all=facts.forgot, attempts=facts.attempts)
+            pins.pin(snapshot, tuple(s.path for s in job.segments))
+        return snapshot
+
+    def facts(self, name: str) -> JobFacts:
+        """The job's facts as of now. Raises NotFound."""
+        with self.lock:
+            return self._get(name).current_facts()
+
+    def entries(self) -> list[JobEntry]:
+        """All jobs, by name."""
+        with self.lock:
+            facts = [j.facts for _, j in sorted(self._jobs.items())]
+        return [JobEntry(f.job, f.attempts, f.version, f.tally.accepted, f.last_received_ns) for f in facts]
+
+    def freeze(self, wal_floor: int) -> Frozen:
+        """Moves every memtable aside to be sealed; only for the thread that owns the log order, at a file boundary."""
+        with self.lock:
+            self.unsealed_since_ns = None
+            changed = {name: job for name, job in self._jobs.items() if job.changed}
+            memtables = {}
+            for name, job in changed.items():
+                job.changed = False
+                if job.memtable.rows:
+                    job.sealing, job.memtable = job.memtable, Memtable()
+                    memtables[name] = job.sealing
+            return Frozen(wal_floor, memtables, {name: job.current_facts() for name, job in changed.items()})
+
+    def publish(self, frozen: Frozen, segments: Iterable[SegmentFile]) -> None:
+        """Swaps the frozen rows for their segments, in one moment for every reader."""
+        with self.lock:
+            for segment in segments:
+                job = self._jobs[segment.info.job]
+                job.segments += (segment,)
+            for name, memtable in frozen.memtables.items():
+                self._jobs[name].sealing = None
+                self.memtable_bytes -= memtable.size_bytes
+                self.memtable_rows -= memtable.rows
+
+    def segments(self) -> list[SegmentFile]:
+        """The segments of all jobs."""
+        with self.lock:
+            return [s for job in self._jobs.values() for s in job.segments]
+
+    @property
+    def identities(self) -> int:
+        """Marks held in memory."""
+        return len(self._remembered)
+
+    def _stored_identities(self, name: str, take: Take) -> bool:
+        """Hands over keys and marks of all stored rows of a job; False when a segment could not be read."""
+        with self.lock:
+            job = self._jobs[name]
+            segments, memtables = job.segments, [m for m in (job.sealing, job.memtable) if m is not None]
+        readable = [segment.give_identities(self._salt, take) for segment in segments]
+        for memtable in memtables:
+            take(identity_keys(memtable.table(), self._salt), memtable.marks())
+        return all(readable)
+
+    def _mark_forgotten(self) -> None:
+        for name in self._remembered.take_forgotten():
+            job = self._job(name)
+            with self.lock:
+                job.facts = replace(job.facts, forgot=True)
+                self._touch(job)
+
+
+def _flagged(part: Part, relation: Int8Array) -> tuple[pa.Table, Int32Array, int]:
+    """The rows to store with their flags and marks, and how many of them amend an earlier one."""
+    keep = relation != DUPLICATE
+    rows, row_marks, kept = part.events, part.marks, relation
+    if not keep.all():
+        rows, row_marks, kept = rows.filter(pa.array(keep)), row_marks[keep], relation[keep]
+    amending = (kept == AMENDING) | (kept == CONFLICTING)
+    if amending.any():
+        added = np.where(amending, AMENDS, 0) | np.where(kept == CONFLICTING, CONFLICT, 0)
+        rows = replaced(rows, "flags", pa.array((column_values(rows, "flags") | added).astype(np.int32)))
+    return rows, row_marks, int(np.count_nonzero(amending))

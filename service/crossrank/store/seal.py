@@ -1,0 +1,123 @@
+"""Sealing: memtables become Parquet segments at the store's own pace, never inside a request.
+
+Steps, each safe to crash behind:
+
+    1 freeze     the commit thread begins a new log file and moves all memtables aside
+    2 write      one file per job: temporary name, fsync, rename, fsync of the folder      crash: an unregistered file, deleted at start
+    3 hand over  one catalog transaction registers the files and raises the log floor      crash: nothing lost, the log was kept
+    4 publish    readers see the segments instead of the frozen rows, in one moment
+    5 drop       log files below the floor are deleted                                     crash: deleted at start
+
+When a step fails (a full disk), the frozen rows stay readable and the same seal is tried again later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from crossrank.counters import Counters
+from crossrank.errors import StoreUnavailable
+from crossrank.store.condense import condense
+from crossrank.store.facts import Frozen
+from crossrank.store.jobs import Jobs
+from crossrank.store.lake import Lake
+from crossrank.store.memtable import Memtable
+from crossrank.store.segment import SegmentInfo, write_segment
+from crossrank.store.snapshot import Pins
+from crossrank.store.source import SegmentFile
+from crossrank.store.wal import Wal
+
+_TICK_S: Final = 1.0
+_RETRY_S: Final = 5.0
+
+
+class Sealer:
+    """Seals a store. `lock` is held during a seal; whoever changes segments or the catalog otherwise takes it too."""
+
+    def __init__(self, jobs: Jobs, lake: Lake, wal: Wal, pins: Pins, counters: Counters, *, next_segment: int) -> None:
+        """next_segment: the first number that no segment was ever given."""
+        self.lock = threading.RLock()
+        self._jobs, self._lake, self._wal, self._pins, self._counters = jobs, lake, wal, pins, counters
+        self._next_segment = next_segment
+        self._pending: Frozen | None = None
+        self._written: dict[str, SegmentInfo] = {}  # of the pending seal
+        self._removed: set[str] = set()  # deleted jobs that the catalog may still list
+
+    def seal(self, freeze: Callable[[], Frozen]) -> None:
+        """Seals what `freeze` gives, after what an earlier, failed seal left over. Raises StoreUnavailable; nothing is lost."""
+        with self.lock:
+            if self._pending is not None:
+                self._finish(self._pending)
+            self._pending = freeze()
+            self._finish(self._pending)
+
+    def remove(self, job: str, segments: Sequence[SegmentFile]) -> None:
+        """Takes a deleted job out of the catalog and its files off the disk, as soon as no snapshot uses them.
+
+        Raises StoreUnavailable when the catalog cannot be written; the next seal then takes it out. The caller holds `lock`.
+        """
+        files = [s.path for s in segments]
+        if self._pending is not None:
+            self._pending.memtables.pop(job, None)
+            self._pending.facts.pop(job, None)
+            written = self._written.pop(job, None)
+            files += [] if written is None else [self._lake.folder / written.path]
+        self._removed.add(job)
+        self._lake.remove(self._removed)
+        self._removed.clear()
+        self._pins.doom(files)
+
+    def _finish(self, frozen: Frozen) -> None:
+        try:
+            for job, memtable in sorted(frozen.memtables.items()):
+                if job not in self._written:
+                    self._written[job] = self._write(job, memtable)
+        except OSError as fault:
+            raise StoreUnavailable(f"a segment cannot be written: {fault}") from fault
+        segments = [info for _, info in sorted(self._written.items())]
+        facts = [f for _, f in sorted(frozen.facts.items())]
+        self._lake.hand_over(segments, facts, removed=self._removed, wal_floor=frozen.wal_floor, next_segment=self._next_segment)
+        self._jobs.publish(frozen, [segment_file(self._lake.folder, info, self._counters) for info in segments])
+        self._pending, self._written, self._removed = None, {}, set()
+        self._counters.add("segments_sealed", len(segments))
+        with contextlib.suppress(OSError):  # the next seal or start deletes them; they no longer count
+            self._wal.drop_below(frozen.wal_floor)
+
+    def _write(self, job: str, memtable: Memtable) -> SegmentInfo:
+        number, self._next_segment = self._next_segment, self._next_segment + 1
+        return write_segment(self._lake.folder, number, job, condense(memtable.table(), memtable.marks()))
+
+
+def segment_file(lake: Path, info: SegmentInfo, counters: Counters) -> SegmentFile:
+    """The source of a segment, which counts itself when it is found damaged."""
+    return SegmentFile(lake, info, lambda _: counters.add("segments_damaged"))
+
+
+class SealTrigger:
+    """The background thread that seals when it is due."""
+
+    def __init__(self, seal_if_due: Callable[[], None], counters: Counters) -> None:
+        """seal_if_due: called each second; it may raise StoreUnavailable, and is then left alone for some seconds."""
+        self._seal_if_due, self._counters = seal_if_due, counters
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crossrank-seal", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, after a seal that may be running."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = _TICK_S
+        while not self._stop.wait(pause_s):
+            pause_s = _TICK_S
+            try:
+                self._seal_if_due()
+            except Exception:  # noqa: BLE001  - counted and tried again; the rows stay readable and in the log
+                self._counters.add("seals_failed")
+                pause_s = _RETRY_S

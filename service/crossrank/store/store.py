@@ -1,0 +1,280 @@
+"""The store: the only writer of the data folder. A thin front over the parts that do the work.
+
+    <data>/lock            one process at a time                        lock
+    <data>/wal/            requests as received, before the answer      wal, group_commit, replay
+    <data>/lake/events/    sealed segments, one job each                condense, segment, source
+    <data>/catalog.duckdb  which segments count; a rebuildable cache    lake, migrate
+    <data>/quarantine/     damaged files, for a person to look at
+
+An event is safe when `append`'s future resolves: its request is in the log and synced. It is visible to snapshots from the same
+moment. Everything else (sealing, deleting) happens behind and may fail and be retried without losing or doubling an event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from crossrank.counters import Counters
+from crossrank.errors import CrossrankError, Overloaded, StoreUnavailable
+from crossrank.limits import Limits
+from crossrank.model.columns import EVENT_SCHEMA
+from crossrank.model.post import Admitted, Post, Receipt
+from crossrank.store.facts import JobEntry
+from crossrank.store.group_commit import GroupCommit
+from crossrank.store.jobs import Jobs
+from crossrank.store.lake import Lake
+from crossrank.store.lock import FolderLock
+from crossrank.store.replay import replay
+from crossrank.store.seal import Sealer, SealTrigger, segment_file
+from crossrank.store.snapshot import Pins, Snapshot
+from crossrank.store.wal import Wal
+from crossrank.timesource import monotonic_ns
+
+_TOPOLOGY: Final = "@topology"  # routes of records that are not requests
+_DELETE: Final = "@delete"
+_SEGMENT_NAME: Final = re.compile(r"\d{8}\.(parquet|tmp)")
+Decode = Callable[[Post], Admitted]
+
+
+class Store:
+    """All events of all jobs in one data folder. Every method may be called from any thread."""
+
+    def __init__(
+        self, folder: Path, lock: FolderLock, *, decode: Decode, limits: Limits, counters: Counters, now_ns: Callable[[], int]
+    ) -> None:
+        """Use `Store.open`."""
+        self._folder, self._lock, self._decode = folder, lock, decode
+        self._limits, self._counters, self._now_ns = limits, counters, now_ns
+        self._closed = False
+        self._wal = Wal(folder)
+        is_new = not (folder / "catalog.duckdb").exists()
+        if is_new and any((folder / "lake").glob("events/*.parquet")):
+            raise StoreUnavailable(f"{folder} has segments but no catalog.duckdb; put it back. Nothing was changed.")
+        self._lake = Lake(folder, now_ns=now_ns())
+        try:
+            self._start()
+        except BaseException:
+            self._lake.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        decode: Decode,
+        limits: Limits,
+        counters: Counters,
+        now_ns: Callable[[], int],
+    ) -> Store:
+        """Opens or creates a data folder and reads back what is in its log.
+
+        decode: turns a logged request into the same events as when it was received. now_ns: the service's wall clock.
+        Raises StoreUnavailable when another process holds the folder or a newer release wrote it; nothing is changed then.
+        """
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(path, started_ns=now_ns())
+        try:
+            return cls(path, lock, decode=decode, limits=limits, counters=counters, now_ns=now_ns)
+        except BaseException:
+            lock.release()
+            raise
+
+    def _start(self) -> None:
+        limits, counters = self._limits, self._counters
+        contents = self._lake.contents()
+        self._remove_orphans({s.path for s in contents.segments})
+        self._lake.tidy()
+        self._pins = Pins()
+        self._jobs = Jobs(
+            salt=secrets.randbits(64), identities_max=limits.identities, jobs_max=limits.jobs, monotonic_ns=monotonic_ns
+        )
+        self._jobs.load(contents.jobs, [segment_file(self._lake.folder, s, counters) for s in contents.segments])
+        self._sealer = Sealer(self._jobs, self._lake, self._wal, self._pins, counters, next_segment=contents.next_segment)
+        replay(self._wal, counters, floor=contents.wal_floor, enter=self._replay_post, after_file=self._seal_replayed)
+        with contextlib.suppress(StoreUnavailable):  # a full disk: reads work, and the first append tries again
+            self._wal.start_file()
+        self._commit = GroupCommit(
+            self._wal, counters, queue_bytes=limits.inflight_bytes, wal_segment_bytes=limits.wal_segment_bytes
+        )
+        self._trigger = SealTrigger(self._seal_if_due, counters)
+
+    def _remove_orphans(self, known: set[str]) -> None:
+        """Files of a seal that did not get to its hand-over (the log still has the rows), or of a deleted job."""
+        for path in (self._lake.folder / "events").iterdir():
+            if _SEGMENT_NAME.fullmatch(path.name) and f"events/{path.name}" not in known:
+                path.unlink()
+
+    def _replay_post(self, post: Post) -> None:
+        if post.route == _TOPOLOGY and post.job is not None:
+            self._jobs.set_topology(post.job, post.body.decode())
+        elif post.route == _DELETE and post.job is not None:
+            with self._sealer.lock:
+                self._sealer.remove(post.job, self._jobs.remove(post.job))
+        else:
+            admitted = self._decode(post)
+            self._jobs.apply(self._jobs.split(admitted.events), admitted.rejections, post)
+
+    def _seal_replayed(self, number: int) -> None:
+        if self._jobs.memtable_bytes > self._limits.memtable_bytes:
+            with contextlib.suppress(StoreUnavailable):  # tried again once the store runs
+                self._sealer.seal(lambda: self._jobs.freeze(number + 1))
+
+    def append(self, post: Post, admitted: Admitted) -> Future[Receipt]:
+        """Logs a request and enters its events; the future resolves when they are durable and visible.
+
+        Raises Overloaded when a budget is used up and StoreUnavailable when the folder takes no writes, at once or through the
+        future; in both cases nothing of the request is kept.
+        """
+        assert admitted.events.schema.equals(EVENT_SCHEMA), admitted.events.schema
+        self._check_writable()
+        self._check_budgets(len(post.body))
+        parts = self._jobs.split(admitted.events)
+        names = {p.job for p in parts} | {r.job for r in admitted.rejections if r.job is not None}
+        if not self._jobs.is_room_for(names):
+            self._refuse("jobs", f"the data folder holds its {self._limits.jobs} jobs; delete some")
+        return self._commit.submit(post, lambda: self._enter(parts, admitted, post))
+
+    def _enter(self, parts: list[Any], admitted: Admitted, post: Post) -> Receipt:
+        receipt = self._jobs.apply(parts, admitted.rejections, post)
+        for what, count in asdict(receipt).items():
+            self._counters.add(f"events_{what}", count)
+        for rejection in admitted.rejections:
+            self._counters.add("events_rejected", reason=rejection.reason)
+        self._counters.set("wal_bytes", self._wal.size_bytes)
+        self._counters.set("memtable_rows", self._jobs.memtable_rows)
+        return receipt
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        self._wal.check()
+        free = os.statvfs(self._folder)
+        if free.f_bavail * free.f_frsize < self._limits.disk_free_bytes:
+            raise StoreUnavailable(f"less than {self._limits.disk_free_bytes} bytes are free on the disk of {self._folder}")
+
+    def _check_budgets(self, size: int) -> None:
+        if self._wal.size_bytes + size > self._limits.wal_bytes:
+            self._refuse("wal", "the log is full of events that are not sealed yet")
+        if self._jobs.memtable_bytes > 2 * self._limits.memtable_bytes:
+            self._refuse("memtable", "the memory for events that are not sealed yet is used up")
+
+    def _refuse(self, budget: str, why: str) -> None:
+        self._counters.add("requests_overloaded", budget=budget)
+        raise Overloaded(why, budget=budget)
+
+    def jobs(self) -> list[JobEntry]:
+        """All jobs, by name."""
+        return self._jobs.entries()
+
+    def version(self, job: str) -> int:
+        """A number that grows with every change of the job's events or topology. Raises NotFound."""
+        return self._jobs.facts(job).version
+
+    def snapshot(self, job: str) -> Snapshot:
+        """The job's events as of now; cheap. Raises NotFound."""
+        return self._jobs.snapshot(job, self._pins)
+
+    def rejects(self, job: str) -> list[tuple[int | None, str, int]]:
+        """(rank or None, reason, count) of events that were not admitted, by rank. Raises NotFound."""
+        return list(self._jobs.facts(job).rejects)
+
+    def tallies(self, job: str) -> dict[str, int]:
+        """Counts `accepted`, `duplicate` and `conflict` over the job's life. Raises NotFound."""
+        return asdict(self._jobs.facts(job).tally)
+
+    def put_topology(self, job: str, topology: dict[str, Any]) -> None:
+        """Stores a job's topology, durably, in place of the one before. Raises Overloaded or StoreUnavailable."""
+        self._check_writable()
+        body = msgspec.json.encode(topology, order="deterministic")
+        self._check_budgets(len(body))
+        if not self._jobs.is_room_for([job]):
+            self._refuse("jobs", f"the data folder holds its {self._limits.jobs} jobs; delete some")
+        post = Post(_TOPOLOGY, "", "", job, self._now_ns(), body)
+        self._commit.submit(post, lambda: self._jobs.set_topology(job, body.decode())).result()
+
+    def topology(self, job: str) -> dict[str, Any] | None:
+        """The topology put last, or None. Raises NotFound."""
+        text = self._jobs.facts(job).topology
+        return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
+
+    def delete_job(self, job: str) -> None:
+        """Removes a job and frees its disk space once no snapshot of it is left; a later post starts it anew.
+
+        Raises NotFound or StoreUnavailable. Once the deletion is logged it holds, even if freeing the space has to wait.
+        """
+        with self._sealer.lock:
+            self._jobs.facts(job)
+            post = Post(_DELETE, "", "", job, self._now_ns(), b"")
+            segments = self._commit.submit(post, lambda: self._jobs.remove(job)).result()
+            self._sealer.remove(job, segments)
+
+    def seal(self) -> None:
+        """Writes everything in memory to segments now. Raises StoreUnavailable; nothing is lost then."""
+        self._sealer.seal(lambda: self._commit.between(self._freeze).result())
+
+    def _freeze(self) -> Any:
+        return self._jobs.freeze(self._wal.start_file())
+
+    def _seal_if_due(self) -> None:
+        self._pins.sweep()
+        since, limits = self._jobs.unsealed_since_ns, self._limits
+        old = since is not None and monotonic_ns() - since > limits.memtable_age_ns
+        if old or self._jobs.memtable_bytes > limits.memtable_bytes or self._wal.size_bytes > limits.wal_bytes // 2:
+            self.seal()
+
+    def probe(self) -> None:
+        """Shows that the store can read its catalog and write to its disk. Raises StoreUnavailable."""
+        self._check_writable()
+        self._lake.probe()
+        path = self._folder / "probe"
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(fd, b"probe", 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            path.unlink()
+        except OSError as fault:
+            raise StoreUnavailable(f"the data folder cannot be written: {fault.strerror}") from fault
+
+    def stats(self) -> dict[str, int]:
+        """Sizes at this moment: rows and bytes in memory, in the log and in segments."""
+        segments = self._jobs.segments()
+        return {
+            "jobs": len(self._jobs.entries()),
+            "memtable_rows": self._jobs.memtable_rows,
+            "memtable_bytes": self._jobs.memtable_bytes,
+            "identities": self._jobs.identities,
+            "wal_files": len(self._wal.numbers()),
+            "wal_bytes": self._wal.size_bytes,
+            "segments": len(segments),
+            "segment_rows": sum(s.info.rows for s in segments),
+            "segment_bytes": sum(s.info.size_bytes for s in segments),
+        }
+
+    def close(self) -> None:
+        """Seals, and gives the folder free. What could not be sealed is in the log. Later calls do nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._trigger.close()
+        with contextlib.suppress(CrossrankError):
+            self.seal()
+        self._commit.close()
+        self._pins.sweep()
+        self._lake.close()
+        self._wal.close()
+        self._lock.release()
