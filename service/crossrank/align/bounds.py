@@ -1,0 +1,145 @@
+"""How wrong the fitted times can be at most, from happened-before facts alone.
+
+Let g be fitted times and delta_v the unknown error still to be added for clock v. Every fact "the end of a is not before the
+start of b" says g(a) + delta_a >= g(b) + delta_b, that is
+
+    delta_b - delta_a <= C[a, b] = min over all such facts of (g(end in a) - g(start in b))
+
+The tightest consequences of all facts together are shortest paths in C (Attiya, Herzberg, Rajsbaum 1996; Halpern, Megiddo,
+Munshi 1985): with D the all-pairs distances, delta_b - delta_a lies in [-D[b, a], D[a, b]] whatever the noise did. Errors move
+slowly, so this is done per window of some seconds, each fact with a slack eta for movement inside the window. Contradictory
+facts show as a negative cycle: then eta is doubled until there is none and the wider interval stands.
+
+A window that says little about a pair may borrow from its neighbours, with what a clock may wander meanwhile on top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from crossrank.align.knots import WANDER_PER_SQRT_S
+from crossrank.align.problem import Fit, Sightings
+from crossrank.align.solve import group_medians
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
+
+WINDOW_NS = 5e9
+MOST_WINDOWS = 64
+PATH_WORK = 3e9  # at most so many steps of the shortest-path search, all windows together
+ETA_NS = 500.0
+MOST_ETA_NS = 1e12
+WILD_NS = 1e9  # a fact that the fit contradicts by this much is a wrong stamp or match, not a wrong clock,
+MOST_WILD = 0.01  # if such facts are no more than this share
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """distance [W, V, V]: error(b) - error(a) <= distance[w, a, b] in window w; inf where nothing is known. contradicted: [W]."""
+
+    distance: Float64Array
+    contradicted: Int64Array
+    first_ns: float
+    window_ns: float
+
+    def window_of(self, g: Float64Array) -> Int64Array:
+        """Window of fitted times."""
+        return np.clip((g - self.first_ns) / self.window_ns, 0, len(self.distance) - 1).astype(np.int64)
+
+
+def intervals(seen: Sightings, fit: Fit, clocks: int) -> Intervals:
+    """Guaranteed pairwise intervals of the remaining errors, window by window."""
+    first, length = fit.knots.first_ns, fit.knots.step_ns * (fit.knots.count - 1)
+    most = max(1, min(MOST_WINDOWS, int(PATH_WORK / max(clocks, 1) ** 3)))
+    windows = int(np.clip(length // WINDOW_NS, 1, most))
+    out = Intervals(np.full((windows, clocks, clocks), np.inf), np.zeros(windows, np.int64), first, length / windows)
+    end, start = fit.correct(seen.end, seen.end_clock), fit.correct(seen.start, seen.start_clock)
+    before, after = fit.correct(seen.before, seen.before_clock), fit.correct(seen.after, seen.after_clock)
+    window = out.window_of(end)
+    middle = np.repeat(group_medians(seen.ptr, end), np.diff(seen.ptr))
+    end = np.where(_wild(end - middle), np.inf, end)
+    start = np.where(_wild(middle - start), -np.inf, start)
+    _collective_facts(seen.ptr, seen.start_clock, start, seen.end_clock, end, window, out.distance)
+    delay = after - before
+    delay = np.where(_wild(delay), np.inf, delay)
+    np.minimum.at(out.distance, (out.window_of(after), seen.after_clock, seen.before_clock), delay)
+    for w in range(windows):
+        out.contradicted[w] = _close(out.distance[w])
+    _borrow(out.distance, 3.0 * WANDER_PER_SQRT_S * 1e9 * (out.window_ns * 1e-9) ** 1.5)
+    return out
+
+
+def _wild(slack_ns: Float64Array) -> BoolArray:
+    """Facts that speak of seconds where others speak of microseconds, as long as they are few."""
+    wild = slack_ns < -WILD_NS
+    return wild & (wild.sum() <= MOST_WILD * len(wild) + 1)
+
+
+def _close(c: Float64Array) -> int:
+    """Shortest paths of one window in place; 1 where facts contradict each other and the slack had to grow."""
+    np.fill_diagonal(c, np.inf)
+    eta = ETA_NS
+    while True:
+        d = c + 2.0 * eta
+        np.fill_diagonal(d, 0.0)
+        _shortest_paths(d)
+        if (np.diagonal(d) >= 0.0).all() or eta > MOST_ETA_NS:
+            np.fill_diagonal(d, 0.0)
+            c[:] = d
+            return int(eta > ETA_NS)
+        eta *= 2.0
+
+
+def _borrow(distance: Float64Array, wander_ns: float) -> None:
+    for sweep in (range(1, len(distance)), range(len(distance) - 2, -1, -1)):
+        back = -1 if sweep.step > 0 else 1
+        for w in sweep:
+            nearer = np.minimum(distance[w], distance[w + back] + wander_ns)
+            # Where the neighbour contradicts this window, the clock did not keep to its wander: nothing is borrowed.
+            distance[w] = np.where(nearer + nearer.T >= 0.0, nearer, distance[w])
+
+
+@numba.njit(cache=True, nogil=True)
+def _collective_facts(
+    ptr: Int64Array,
+    start_clock: Int32Array,
+    start: Float64Array,
+    end_clock: Int32Array,
+    end: Float64Array,
+    window: Int64Array,
+    c: Float64Array,
+) -> None:
+    """Per instance and pair of clocks: earliest end of the one against latest start of the other."""
+    clocks = c.shape[1]
+    latest = np.full(clocks, -np.inf)
+    earliest = np.full(clocks, np.inf)
+    for k in range(len(ptr) - 1):
+        for r in range(ptr[k], ptr[k + 1]):
+            latest[start_clock[r]] = max(latest[start_clock[r]], start[r])
+            earliest[end_clock[r]] = min(earliest[end_clock[r]], end[r])
+        for r in range(ptr[k], ptr[k + 1]):
+            a = end_clock[r]
+            if earliest[a] < np.inf:  # not yet done for this clock
+                w = window[r]
+                for q in range(ptr[k], ptr[k + 1]):
+                    b = start_clock[q]
+                    if b != a:
+                        c[w, a, b] = min(c[w, a, b], earliest[a] - latest[b])
+                earliest[a] = np.inf
+        for r in range(ptr[k], ptr[k + 1]):
+            latest[start_clock[r]] = -np.inf
+
+
+@numba.njit(cache=True, nogil=True)
+def _shortest_paths(d: Float64Array) -> None:
+    """Floyd-Warshall in place; stops when a cycle is negative (a diagonal below zero)."""
+    n = d.shape[0]
+    for k in range(n):
+        for i in range(n):
+            through = d[i, k]
+            if through < np.inf:
+                for j in range(n):
+                    d[i, j] = min(d[i, j], through + d[k, j])
+        if d[k, k] < 0.0:
+            return

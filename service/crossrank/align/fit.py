@@ -1,0 +1,116 @@
+"""From a trace and its matches to a ClockMap: the order of the work of this room.
+
+    facts between domains -> components and coarse offsets -> clock steps -> global robust fit -> guaranteed bounds -> ClockMap
+
+The timeline of a component is the clock of its reference domain, so the reference has offset zero. Should the reference itself
+be stepped, the timeline goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crossrank.align.bounds import intervals
+from crossrank.align.chart import draw_epochs
+from crossrank.align.components import Components, connect
+from crossrank.align.constraints import Constraints, extract
+from crossrank.align.cuts import place_cuts, rough_cuts
+from crossrank.align.epochs import Cut, Epochs, certain, split
+from crossrank.align.halves import split_half_sigma
+from crossrank.align.knots import Knots, choose_knots
+from crossrank.align.problem import Fit, Sightings, sight, solve
+from crossrank.align.steps import find_steps
+from crossrank.align.summary import activity, worst_bounds
+from crossrank.model.arrays import Float64Array
+from crossrank.model.clockmap import ClockMap, ClockStep
+from crossrank.model.matches import Matches
+from crossrank.model.trace import JobTrace
+
+LINE_ROUNDS = 6
+ROUNDS = 7
+BIAS_SHARE = 0.1  # share of the jitter that an uneven completion may shift systematically (measured on real recordings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """A fit with the epochs it rests on and the sightings it was made from."""
+
+    epochs: Epochs
+    seen: Sightings
+    fit: Fit
+
+
+def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
+    """Offsets, drifts, steps and uncertainties of all clock domains of a trace. Deterministic; never NaN.
+
+    A domain that nothing connects to others keeps its own clock as its timeline. A trace without facts between domains gives
+    every domain offset zero in a component of its own.
+    """
+    facts = extract(trace, matches)
+    components = connect(trace, facts)
+    solved = _solve(trace, facts, components)
+    epochs, fit = solved.epochs, solved.fit
+    used = activity(trace, epochs)
+    bounds = worst_bounds(intervals(solved.seen, fit, len(epochs)), fit, epochs, used, components)
+    sigma = split_half_sigma(solved.seen, fit, used, epochs.domain, components)
+    return ClockMap(
+        epochs=draw_epochs(fit, epochs, used, components),
+        steps=tuple(
+            tuple(ClockStep(cut.from_ns, cut.size_ns) for cut in epochs.cuts if cut.domain == d) for d in range(len(trace.domains))
+        ),
+        component=components.component,
+        reference=components.reference,
+        sigma_ns=sigma,
+        bias_floor_ns=BIAS_SHARE * _jitter(solved, components),
+        bound_lo_ns=bounds.lo_ns,
+        bound_hi_ns=bounds.hi_ns,
+        pair_bound_ns=bounds.pair_ns,
+    )
+
+
+def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solved:
+    """Line, then steps, then the bending fit; cuts are placed twice, the second time by the final fit."""
+    epochs = split(components.base_ns, ())
+    seen = sight(trace, facts, epochs)
+    knots = choose_knots(np.concatenate((seen.end, seen.before)), max(int((components.rows > 0).sum()), 1))
+    line = solve(
+        seen, knots.line(), np.zeros((len(epochs), 2)), components.component, rounds=LINE_ROUNDS, wander=False, stretches=knots
+    )
+    suspects = find_steps(seen, knots, line, components)
+    cuts = rough_cuts(trace, facts, seen, line, suspects)
+    solved = _bend(trace, facts, split(components.base_ns, cuts), components, knots, line)
+    for margin in (2.0 * knots.step_ns, knots.step_ns):
+        if not cuts:
+            break
+        cuts = _place(trace, facts, solved, margin)
+        solved = _bend(trace, facts, split(components.base_ns, cuts), components, knots, line)
+    return solved
+
+
+def _place(trace: JobTrace, facts: Constraints, solved: _Solved, margin_ns: float) -> tuple[Cut, ...]:
+    return place_cuts(trace, facts, sight(trace, facts, solved.epochs), solved.fit, solved.epochs, margin_ns)
+
+
+def _bend(trace: JobTrace, facts: Constraints, epochs: Epochs, components: Components, knots: Knots, line: Fit) -> _Solved:
+    """The bending fit of all epochs, each starting from its domain's line, on facts whose epochs are certain."""
+    seen = sight(trace, certain(trace, facts, epochs), epochs)
+    fit = solve(seen, knots, _on_knots(line, knots)[epochs.domain], components.component[epochs.domain], rounds=ROUNDS)
+    return _Solved(epochs, seen, fit)
+
+
+def _on_knots(line: Fit, knots: Knots) -> Float64Array:
+    share = np.linspace(0.0, 1.0, knots.count)
+    return line.phi[:, :1] * (1.0 - share) + line.phi[:, 1:] * share
+
+
+def _jitter(solved: _Solved, components: Components) -> Float64Array:
+    """[D] robust sigma of how far each domain's ends are from those of the others; of all where a domain has no rows."""
+    domain = solved.epochs.domain[solved.seen.end_clock]
+    sigma = np.where(components.rows > 0, solved.fit.sigma_ns, 0.0)
+    order = np.lexsort((np.abs(solved.fit.residual), domain))
+    first = np.flatnonzero(np.diff(domain[order], prepend=-1))
+    count = np.diff(first, append=len(order))
+    sigma[domain[order[first]]] = 1.4826 * np.abs(solved.fit.residual)[order[first + count // 2]]
+    return sigma

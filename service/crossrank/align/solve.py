@@ -1,0 +1,287 @@
+"""The global robust fit: one piecewise-linear correction per clock, from all collectives and messages at once.
+
+Unknowns are phi[v, j], the correction of clock v at knot j; between knots it is linear. Row r (the end of one member) shows
+the common time y_r = z_r + phi_v(z_r). Members of an instance end together but for noise, so with the instance's true end T_k
+
+    minimise  sum_k sum_{r in k} w_r (y_r - T_k)^2  +  sum_{v,j} L_vj (phi_v,j-1 - 2 phi_v,j + phi_v,j+1)^2
+
+T_k is eliminated (the weighted mean of its rows). Weights come from the residuals by iteration (IRLS): a row far off counts
+little (Student-t), and the second difference, the wander of a clock's rate, is judged by a Cauchy law, so that a real change of
+rate (a slew) costs little more than none.
+
+The normal equations are never written down: one product A x is a pass over the rows, and conjugate gradients with the exact
+block of each clock (a band of five diagonals, factorised) as preconditioner needs a dozen of them. So memory is O(rows) and
+10,000 clocks are no different from ten. Only differences between clocks are determined, so the common part of each component is
+kept where it started: steps of the solution are taken among those whose sum over the component's clocks is zero at every knot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+
+from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+
+EARLY_WEIGHT = 3.0  # noise is one-sided: who ends early is near the truth, so early rows count this much more
+STUDENT_SCALE = 1.5  # residuals beyond this many sigmas begin to lose weight
+CAUCHY_SCALE = 5.0  # the same for second differences
+SIGMA_FLOOR_NS = 50.0
+RIDGE = 1e-9  # relative; keeps clocks without rows in place
+MOST_STEPS = 200  # of conjugate gradients
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Groups of rows that should agree. Row r of clock v[r] shows y[r] + phi at knot position j[r] + u[r], 0 <= u < 1."""
+
+    ptr: Int64Array  # [k + 1]
+    v: Int32Array  # [m]
+    j: Int32Array  # [m]
+    u: Float64Array  # [m]
+    y: Float64Array  # [m] ns
+    w: Float64Array  # [m] 1 / ns^2
+
+    def __len__(self) -> int:
+        return len(self.v)
+
+    def shown(self, phi: Float64Array) -> Float64Array:
+        """[m] the common time each row shows under a correction."""
+        return self.y + phi[self.v, self.j] * (1.0 - self.u) + phi[self.v, self.j + 1] * self.u
+
+    def centred(self, phi: Float64Array) -> Float64Array:
+        """[m] residuals against the weighted mean of each group."""
+        out = self.shown(phi)
+        _centre(self.ptr, self.w, out)
+        return out
+
+
+def group_medians(ptr: Int64Array, y: Float64Array) -> Float64Array:
+    """[k] median of each group."""
+    out = np.empty(len(ptr) - 1)
+    _medians(ptr, y, out)
+    return out
+
+
+def collective_weights(rows: Rows, phi: Float64Array, *, first: bool) -> tuple[Rows, float]:
+    """Rows with weights by their residuals under `phi`, and the robust sigma in ns."""
+    shown = rows.shown(phi)
+    residual = shown - np.repeat(group_medians(rows.ptr, shown), np.diff(rows.ptr))
+    sigma = max(1.4826 * float(np.median(np.abs(residual))), SIGMA_FLOOR_NS) if len(residual) else SIGMA_FLOOR_NS
+    if not first:
+        residual = shown
+        _centre(rows.ptr, rows.w, residual)
+    side = np.where(residual < 0.0, EARLY_WEIGHT, 1.0)
+    return replace(rows, w=side / (sigma**2 * (1.0 + (residual / (STUDENT_SCALE * sigma)) ** 2))), sigma
+
+
+def prior_weights(phi: Float64Array, stiffness: float, *, robust: bool) -> Float64Array:
+    """[V, K - 2] weights of the second differences; `stiffness` is one over their expected square."""
+    bend = _bend(phi)
+    return stiffness / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2) if robust else np.full(bend.shape, stiffness)
+
+
+def improve(
+    phi: Float64Array, groups: tuple[Rows, ...], prior: Float64Array, component: Int32Array, *, tolerance: float
+) -> Float64Array:
+    """One weighted least squares solution, starting from and returning phi [V, K]. Deterministic.
+
+    component: [V] of each clock. tolerance: the remaining error, in standard errors of the unknowns.
+    """
+    gradient = _prior_times(prior, phi)
+    for rows in groups:
+        _scatter(rows.ptr, rows.v, rows.j, rows.u, rows.w, rows.shown(phi), gradient)
+    band = _band(phi.shape, groups, prior)
+    gauge = _Gauge(component, _has_rows(phi.shape, groups))
+    _factorise(band)
+    return phi - _conjugate_gradients(gradient, groups, prior, band, gauge, tolerance)
+
+
+class _Gauge:
+    """Projection onto steps that leave the common part of each component alone, at knots and clocks that rows speak about."""
+
+    def __init__(self, component: Int32Array, active: Float64Array) -> None:
+        self._component, self._active = component, active
+        self._count = np.maximum(self._sums(active), 1.0)
+
+    def _sums(self, x: Float64Array) -> Float64Array:
+        out = np.zeros((int(self._component.max(initial=-1)) + 1, x.shape[1]))
+        np.add.at(out, self._component, x)
+        return out
+
+    def project(self, x: Float64Array) -> Float64Array:
+        mean = self._sums(x * self._active) / self._count
+        return x - self._active * mean[self._component]
+
+
+def _has_rows(shape: tuple[int, ...], groups: tuple[Rows, ...]) -> Float64Array:
+    active = np.zeros(shape)
+    for rows in groups:
+        active[rows.v, rows.j] = 1.0
+        active[rows.v, rows.j + 1] = 1.0
+    return active
+
+
+def _conjugate_gradients(
+    b: Float64Array, groups: tuple[Rows, ...], prior: Float64Array, band: Float64Array, gauge: _Gauge, tolerance: float
+) -> Float64Array:
+    """Solves A x = b by preconditioned conjugate gradients within the gauge."""
+    x = np.zeros_like(b)
+    r = gauge.project(b)
+    s = gauge.project(_solve_band(band, r))
+    p = s.copy()
+    rs = float(np.vdot(r, s))
+    stop = tolerance**2 * b.size
+    for _ in range(MOST_STEPS):
+        if not rs > stop:
+            break
+        ap = _prior_times(prior, p)
+        for rows in groups:
+            _normal_times(rows.ptr, rows.v, rows.j, rows.u, rows.w, p, ap)
+        ap = gauge.project(ap)
+        curvature = float(np.vdot(p, ap))
+        if not curvature > 0.0:
+            break
+        step = rs / curvature
+        x += step * p
+        r -= step * ap
+        s = gauge.project(_solve_band(band, r))
+        rs, before = float(np.vdot(r, s)), rs
+        p = s + (rs / before) * p
+    return x
+
+
+def _bend(phi: Float64Array) -> Float64Array:
+    return phi[:, :-2] - 2.0 * phi[:, 1:-1] + phi[:, 2:]
+
+
+def _prior_times(prior: Float64Array, x: Float64Array) -> Float64Array:
+    """Second differences, weighted, and back."""
+    out = np.zeros_like(x)
+    c = prior * _bend(x)
+    out[:, :-2] += c
+    out[:, 1:-1] -= 2.0 * c
+    out[:, 2:] += c
+    return out
+
+
+def _band(shape: tuple[int, ...], groups: tuple[Rows, ...], prior: Float64Array) -> Float64Array:
+    """[V, K, 3] diagonal and two subdiagonals of each clock's own block (its rows taken against fixed T_k)."""
+    band = np.zeros((*shape, 3))
+    for rows in groups:
+        _add_to_band(rows.v, rows.j, rows.u, rows.w, band)
+    for offset, c in ((0, 1.0), (1, 4.0), (2, 1.0)):
+        band[:, offset : offset + prior.shape[1], 0] += c * prior
+    band[:, 0 : prior.shape[1], 1] -= 2.0 * prior
+    band[:, 1 : 1 + prior.shape[1], 1] -= 2.0 * prior
+    band[:, 0 : prior.shape[1], 2] += prior
+    band[:, :, 0] += RIDGE * max(float(band[:, :, 0].sum()) / max(band[:, :, 0].size, 1), 1e-300)
+    return band
+
+
+@numba.njit(cache=True, nogil=True)
+def _centre(ptr: Int64Array, w: Float64Array, y: Float64Array) -> None:
+    for k in range(len(ptr) - 1):
+        sw = 0.0
+        sy = 0.0
+        for r in range(ptr[k], ptr[k + 1]):
+            sw += w[r]
+            sy += w[r] * (y[r] - y[ptr[k]])
+        mean = y[ptr[k]] + (sy / sw if sw > 0.0 else 0.0)
+        for r in range(ptr[k], ptr[k + 1]):
+            y[r] -= mean
+
+
+@numba.njit(cache=True, nogil=True)
+def _medians(ptr: Int64Array, y: Float64Array, out: Float64Array) -> None:
+    for k in range(len(ptr) - 1):
+        out[k] = np.median(y[ptr[k] : ptr[k + 1]])
+
+
+@numba.njit(cache=True, nogil=True)
+def _scatter(
+    ptr: Int64Array, v: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, y: Float64Array, out: Float64Array
+) -> None:
+    """Adds the gradient of half the weighted squares of y against its group means."""
+    for k in range(len(ptr) - 1):
+        y0 = y[ptr[k]]  # differences from it keep the digits
+        sw = 0.0
+        sy = 0.0
+        for r in range(ptr[k], ptr[k + 1]):
+            sw += w[r]
+            sy += w[r] * (y[r] - y0)
+        if sw <= 0.0:
+            continue
+        mean = sy / sw
+        for r in range(ptr[k], ptr[k + 1]):
+            g = w[r] * (y[r] - y0 - mean)
+            out[v[r], j[r]] += g * (1.0 - u[r])
+            out[v[r], j[r] + 1] += g * u[r]
+
+
+@numba.njit(cache=True, nogil=True)
+def _normal_times(
+    ptr: Int64Array, v: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, x: Float64Array, out: Float64Array
+) -> None:
+    """Adds A x: interpolate to the rows, take each group's weighted mean off, weight and spread back."""
+    for k in range(len(ptr) - 1):
+        sw = 0.0
+        sy = 0.0
+        for r in range(ptr[k], ptr[k + 1]):
+            sw += w[r]
+            sy += w[r] * (x[v[r], j[r]] * (1.0 - u[r]) + x[v[r], j[r] + 1] * u[r])
+        if sw <= 0.0:
+            continue
+        mean = sy / sw
+        for r in range(ptr[k], ptr[k + 1]):
+            g = w[r] * (x[v[r], j[r]] * (1.0 - u[r]) + x[v[r], j[r] + 1] * u[r] - mean)
+            out[v[r], j[r]] += g * (1.0 - u[r])
+            out[v[r], j[r] + 1] += g * u[r]
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_to_band(v: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, band: Float64Array) -> None:
+    for r in range(len(v)):
+        a = 1.0 - u[r]
+        band[v[r], j[r], 0] += w[r] * a * a
+        band[v[r], j[r] + 1, 0] += w[r] * u[r] * u[r]
+        band[v[r], j[r], 1] += w[r] * a * u[r]
+
+
+@numba.njit(cache=True, nogil=True)
+def _factorise(band: Float64Array) -> None:
+    """L D L^T of every clock's five-diagonal block in place: D in column 0, L's subdiagonals in columns 1 and 2."""
+    for v in range(band.shape[0]):
+        for i in range(band.shape[1]):
+            d = band[v, i, 0]
+            if i >= 1:
+                d -= band[v, i - 1, 1] ** 2 * band[v, i - 1, 0]
+            if i >= 2:
+                d -= band[v, i - 2, 2] ** 2 * band[v, i - 2, 0]
+            d = max(d, 1e-12 * band[v, i, 0])
+            c = band[v, i, 1]
+            if i >= 1:
+                c -= band[v, i - 1, 1] * band[v, i - 1, 2] * band[v, i - 1, 0]
+            band[v, i, 0] = d
+            band[v, i, 1] = c / d
+            band[v, i, 2] = band[v, i, 2] / d
+
+
+@numba.njit(cache=True, nogil=True)
+def _solve_band(band: Float64Array, b: Float64Array) -> Float64Array:
+    x = b.copy()
+    knots = band.shape[1]
+    for v in range(band.shape[0]):
+        for i in range(knots):
+            if i >= 1:
+                x[v, i] -= band[v, i - 1, 1] * x[v, i - 1]
+            if i >= 2:
+                x[v, i] -= band[v, i - 2, 2] * x[v, i - 2]
+        for i in range(knots - 1, -1, -1):
+            x[v, i] /= band[v, i, 0]
+            if i + 1 < knots:
+                x[v, i] -= band[v, i, 1] * x[v, i + 1]
+            if i + 2 < knots:
+                x[v, i] -= band[v, i, 2] * x[v, i + 2]
+    return x
