@@ -15,13 +15,14 @@ from crossrank.api.rooms import JobParam, Rooms, RoomsParam, view_of
 from crossrank.errors import BadParameter
 from crossrank.query import export
 from crossrank.query.answers import bottlenecks, clocks, collectives, critical_path, events, jobs, steps, summary
+from crossrank.query.topology_post import merged_topology
 
 router = APIRouter(tags=["jobs"])
 ERRORS: dict[int | str, dict[str, Any]] = {400: {"model": shapes.ErrorAnswer}, 404: {"model": shapes.ErrorAnswer}}
 INT64 = {"ge": -(2**63), "le": 2**63 - 1}
 Attempt = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Restart count; the latest by default.")]
-From = Annotated[int | None, Query(alias="from", **INT64, description="First step.")]  # type: ignore[arg-type]
-To = Annotated[int | None, Query(alias="to", **INT64, description="Last step.")]  # type: ignore[arg-type]
+From = Annotated[int | None, Query(alias="from", **INT64, description="First step.")]
+To = Annotated[int | None, Query(alias="to", **INT64, description="Last step.")]
 Limit = Annotated[int | None, Query(ge=1, description="Most rows; clamped to the service's own limit.")]
 
 
@@ -93,8 +94,8 @@ def get_events(
     step: int | None = None,
     kind: str | None = None,
     group: str | None = None,
-    from_ns: Annotated[int | None, Query(**INT64)] = None,  # type: ignore[arg-type]
-    to_ns: Annotated[int | None, Query(**INT64)] = None,  # type: ignore[arg-type]
+    from_ns: Annotated[int | None, Query(**INT64)] = None,
+    to_ns: Annotated[int | None, Query(**INT64)] = None,
     limit: Limit = None,
     cursor: str | None = None,
     attempt: Attempt = None,
@@ -147,11 +148,11 @@ def get_export(
 @router.post("/v1/jobs/{job:path}/topology", responses={200: {"model": shapes.TopologyReceipt}, **ERRORS})
 def post_topology(rooms: RoomsParam, job: JobParam, topology: Annotated[shapes.TopologyPost, Body()]) -> Response:
     """Says what the job looks like: world size, ranks with host and coordinates, groups. Merged with what came before."""
-    merged = rooms.store.put_topology(job, topology.model_dump(exclude_none=True))
+    known = rooms.store.topology(job) if job in {entry.job for entry in rooms.store.jobs()} else None
+    merged = merged_topology(known, topology.model_dump(exclude_none=True))
+    rooms.store.put_topology(job, merged)
     rooms.deriver.wake()
-    return JsonReply(
-        {"world_size": merged.get("world_size"), "ranks": len(merged.get("ranks", ())), "groups": len(merged.get("groups", ()))}
-    )
+    return JsonReply({"world_size": merged.get("world_size"), "ranks": len(merged["ranks"]), "groups": len(merged["groups"])})
 
 
 @router.post("/v1/jobs/{job:path}/derive", responses={200: {"model": shapes.DeriveReceipt}, **ERRORS})

@@ -17,6 +17,7 @@ from crossrank.align.fit import fit_clocks
 from crossrank.align.repair import repair
 from crossrank.align.violations import count_violations
 from crossrank.analysis.bottlenecks import find_bottlenecks
+from crossrank.analysis.critical_path import PathIndex, path_index
 from crossrank.analysis.steps import StepTable, find_steps
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.analysis.waits import CollectiveTimes, collective_times
@@ -54,6 +55,7 @@ class Derived:
     collectives: CollectiveTimes
     stragglers: tuple[Straggler, ...]
     findings: tuple[Finding, ...]
+    paths: PathIndex
     index: SpanIndex
 
 
@@ -91,5 +93,6 @@ def derive(
         collectives=times,
         stragglers=stragglers,
         findings=find_bottlenecks(timeline, shape, steps, stragglers),
+        paths=path_index(timeline),
         index=SpanIndex.of(trace),
     )

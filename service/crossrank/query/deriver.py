@@ -12,11 +12,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from crossrank.counters import Counters
 from crossrank.errors import NotFound
 from crossrank.limits import Limits
 from crossrank.query.derive import Derived, derive
-from crossrank.store.snapshot import EventFilter, Snapshot
+from crossrank.store.filter import EventFilter
+from crossrank.store.snapshot import Snapshot
 from crossrank.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -56,7 +60,7 @@ class Deriver:
     def latest(self, job: str, attempt: int | None = None) -> tuple[Snapshot, Derived]:
         """The job's snapshot and newest derivation; derives now if there is none yet. Raises NotFound."""
         snapshot = self._store.snapshot(job)
-        which = snapshot.latest_attempt if attempt is None else attempt
+        which = _latest_attempt(snapshot) if attempt is None else attempt
         with self._state:
             derived = self._derived.get((job, which))
             if derived is not None:
@@ -66,7 +70,7 @@ class Deriver:
     def current(self, job: str, attempt: int | None = None) -> tuple[Snapshot, Derived]:
         """Like `latest`, but everything acknowledged before the call is in it."""
         snapshot = self._store.snapshot(job)
-        return snapshot, self._derive(snapshot, snapshot.latest_attempt if attempt is None else attempt)
+        return snapshot, self._derive(snapshot, _latest_attempt(snapshot) if attempt is None else attempt)
 
     def forget(self, job: str) -> None:
         """Drops the answers of a deleted job."""
@@ -84,13 +88,12 @@ class Deriver:
                 known = self._derived.get(key)
             if known is not None and known.version >= snapshot.version:
                 return known
-            if attempt not in snapshot.attempts:
+            if attempt not in (snapshot.attempts or (0,)):
                 raise NotFound(f"job {snapshot.job!r} has no attempt {attempt}", field="attempt", attempts=list(snapshot.attempts))
             began = self._monotonic_ns()
-            events = snapshot.events(where=EventFilter(attempt=attempt), limit=self._limits.derive_events + 1)
-            truncated = events.num_rows > self._limits.derive_events
+            events, truncated = _newest(snapshot.events(where=EventFilter(attempt=attempt)), self._limits.derive_events)
             derived = derive(
-                events.slice(0, self._limits.derive_events),
+                events,
                 job=snapshot.job,
                 attempt=attempt,
                 version=snapshot.version,
@@ -121,7 +124,7 @@ class Deriver:
             snapshot = self._store.snapshot(job)
         except NotFound:
             return  # deleted meanwhile
-        key = (job, snapshot.latest_attempt)
+        key = (job, _latest_attempt(snapshot))
         with self._state:
             known, (finished, took) = self._derived.get(key), self._cost_ns.get(key, (0, 0))
         done = self._at_start.get(job) if known is None else known.version
@@ -133,3 +136,15 @@ class Deriver:
             self._failed[key] = snapshot.version
             self._counters.add("derivations_failed")
             log.exception("derivation of job %r failed; its previous answers stay", job)
+
+
+def _latest_attempt(snapshot: Snapshot) -> int:
+    return max(snapshot.attempts, default=0)
+
+
+def _newest(events: pa.Table, rows: int) -> tuple[pa.Table, bool]:
+    """The `rows` events that start last, and whether some were left out."""
+    if events.num_rows <= rows:
+        return events, False
+    order = pc.sort_indices(events, sort_keys=[("start_ns", "descending"), ("rank", "ascending"), ("span_id", "ascending")])
+    return events.take(order[:rows]), True

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.query.aligned import ALIGNED_COLUMNS, with_alignment
 from crossrank.query.jobview import JobView
-from crossrank.store.snapshot import EventFilter
+from crossrank.store.filter import EventFilter
 
 EXPORT_SCHEMA = pa.schema(
     [

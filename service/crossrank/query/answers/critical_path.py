@@ -14,7 +14,7 @@ def path_of_step(view: JobView, step: int) -> dict[str, Any]:
     table = view.derived.steps
     if step not in table.step:
         raise NotFound(f"job {view.snapshot.job!r} has no step {step}", field="step")
-    path = critical_path(view.derived.timeline, table, step)
+    path = critical_path(view.derived.timeline, table, step, view.derived.paths)
     return {
         "step": step,
         "start_ns": path.start_ns,

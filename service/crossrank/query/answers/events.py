@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from crossrank.errors import BadParameter, NotFound
 from crossrank.query.aligned import with_alignment
 from crossrank.query.jobview import JobView, carried
-from crossrank.store.snapshot import EventFilter
+from crossrank.store.filter import EventFilter
 
 
 @dataclass(frozen=True, slots=True)

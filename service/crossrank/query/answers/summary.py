@@ -27,7 +27,7 @@ def summary(view: JobView) -> dict[str, Any]:
         "attempt": trace.attempt,
         "attempts": list(view.snapshot.attempts),
         "world_size": topology.world_size,
-        "ranks": {"seen": list(topology.seen), "missing": list(topology.missing)},
+        "ranks": {"seen": list(topology.seen), "missing": list(topology.missing), "missing_count": topology.missing_count},
         "hosts": sorted(set(topology.hosts.values())),
         "span": span,
         "steps": {
