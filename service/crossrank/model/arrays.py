@@ -14,3 +14,9 @@ Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
 Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+def distinct_pairs(first: npt.NDArray[np.signedinteger], second: npt.NDArray[np.signedinteger]) -> tuple[Int64Array, Int64Array]:
+    """Distinct pairs of two columns of 32-bit numbers >= 0, ascending. Much faster than np.unique over rows."""
+    packed = np.unique((first.astype(np.int64) << 32) | second.astype(np.int64))
+    return packed >> 32, packed & 0xFFFFFFFF

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array, distinct_pairs
 from crossrank.model.flags import EventFlag
 from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
@@ -212,12 +212,12 @@ def _lane_stamps(
 
 def _hosts(rank: Int32Array, host: Int32Array, hosts: tuple[str, ...]) -> dict[int, str]:
     known = host >= 0
-    pairs = np.unique(np.stack((rank[known], host[known])), axis=1)
-    return {int(r): hosts[h] for r, h in pairs.T.tolist()}
+    ranks, places = distinct_pairs(rank[known], host[known])
+    return {r: hosts[h] for r, h in zip(ranks.tolist(), places.tolist(), strict=True)}
 
 
 def _domain_hosts(clock: tuple[Int32Array, tuple[str, ...]], host: tuple[Int32Array, tuple[str, ...]]) -> tuple[str, ...]:
     known = (host[0] >= 0) & (clock[0] >= 0)
-    pairs = np.unique(np.stack((clock[0][known], host[0][known])), axis=1)
-    found = {int(d): host[1][h] for d, h in pairs.T.tolist()}
+    domains, places = distinct_pairs(clock[0][known], host[0][known])
+    found = {d: host[1][h] for d, h in zip(domains.tolist(), places.tolist(), strict=True)}
     return tuple(found.get(d, "") for d in range(len(clock[1])))

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from crossrank.model.arrays import Int64Array
+from crossrank.model.arrays import Int64Array, distinct_pairs
 from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.matches import Matches
 from crossrank.model.topology import MISSING_LISTED, Group, GroupKind, Topology
@@ -60,8 +60,8 @@ def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] 
 def _groups(trace: JobTrace, posted: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
     """Distinct (name, members), ascending; members from the events, else posted, else those seen communicating."""
     said = {g["name"]: tuple(sorted(set(g["ranks"]))) for g in posted.get("groups") or ()}
-    pairs = np.unique(np.stack((trace.group, trace.rank))[:, trace.group >= 0], axis=1)
-    users = np.split(pairs[1], np.searchsorted(pairs[0], np.arange(1, len(trace.groups))))
+    group, rank = distinct_pairs(trace.group[trace.group >= 0], trace.rank[trace.group >= 0])
+    users = np.split(rank, np.searchsorted(group, np.arange(1, len(trace.groups))))
     found = {(name, trace.group_ranks[g] or said.get(name) or tuple(users[g].tolist())) for g, name in enumerate(trace.groups)}
     known = {name for name, _ in found}
     return sorted(found | {(name, ranks) for name, ranks in said.items() if name not in known})
@@ -90,12 +90,11 @@ def _stages(trace: JobTrace, matches: Matches, seen: Int64Array, pipeline: Int64
     if coords and all(c is not None for c in coords):
         return tuple(int(c) for c in coords if c is not None)
     spans = matches.collectives.member
-    pairs = np.unique(np.stack((trace.group[spans], trace.rank[spans])), axis=1).astype(np.int64)
-    place = np.searchsorted(seen, pairs[1])
-    crossing = np.zeros(len(trace.groups), dtype=np.bool_)
-    through, times = np.unique(np.stack((pairs[0], pipeline[place])), axis=1, return_counts=True)
-    crossing[through[0][times > 1]] = True
-    same_group = (pairs[0][1:] == pairs[0][:-1]) & ~crossing[pairs[0][1:]]
+    group, rank = distinct_pairs(trace.group[spans], trace.rank[spans])
+    place = np.searchsorted(seen, rank)
+    through, _ = distinct_pairs(group, pipeline[place])
+    holds_one_rank_each = np.bincount(through, minlength=len(trace.groups)) == np.bincount(group, minlength=len(trace.groups))
+    same_group = (group[1:] == group[:-1]) & holds_one_rank_each[group[1:]]
     stage = _components(place[:-1][same_group], place[1:][same_group], len(seen))
     if not np.isin(trace.kind, (COLLECTIVE, SEND, RECV)).any():
         stage = np.zeros(len(seen), dtype=np.int64)  # nothing tells the ranks apart
