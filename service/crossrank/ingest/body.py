@@ -19,6 +19,7 @@ from crossrank.errors import BodyTooLarge, UndecodableBody, UnsupportedType
 _READ_BYTES: Final = 1 << 20
 _FEED_BYTES: Final = 1 << 14  # small, since a decoder copies what it has not used at every member's end
 _GZIP_MEMBERS: Final = 10_000  # a member costs a fresh decoder; a body of 20-byte members would keep a core busy for minutes
+_INFLATE_FAULTS: Final[tuple[type[Exception], ...]] = (igzip_lib.IsalError, EOFError, ValueError)  # type: ignore[assignment]  # isal's stub declares its error class as an instance
 _ZSTD_WINDOW_BYTES: Final = 8 << 20
 
 # python-zstandard's reader ends silently when a frame is cut off. A frame of our own is appended: only if its content comes
@@ -103,7 +104,7 @@ def _inflate(feed: _Feed, flag: int) -> Iterator[bytes]:
             if decoder.needs_input and not piece:
                 raise UndecodableBody("The compressed body is cut off")
             yield decoder.decompress(piece, _READ_BYTES)
-    except (igzip_lib.IsalError, EOFError, ValueError) as fault:
+    except _INFLATE_FAULTS as fault:
         raise UndecodableBody(f"The compressed body cannot be read: {fault}") from fault
     feed.give_back(len(decoder.unused_data))
 

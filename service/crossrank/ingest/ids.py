@@ -53,4 +53,4 @@ def _joined(texts: Sequence[str | None], width: int) -> bytes | None:
     if len(joined) != 2 * width * len(texts) or not _HEX.fullmatch(joined) or set(map(len, texts)) - {2 * width}:  # type: ignore[arg-type]
         return None
     raw = bytes.fromhex(joined)
-    return raw if np.frombuffer(raw, dtype=np.int64).reshape(len(texts), -1).any(axis=1).all() else None
+    return raw if np.frombuffer(raw, dtype=np.int64).reshape(-1, width // 8).any(axis=1).all() else None
