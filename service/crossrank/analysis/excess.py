@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crossrank.analysis.replay import ReplayGraph
-from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.model.arrays import Float64Array, Int64Array
 from crossrank.model.kinds import COLLECTIVE, IDLE, KINDS, MARK, METRIC, RECV, SEND, SYNC
 from crossrank.model.timeline import NO_STEP, Timeline
 
@@ -33,17 +33,18 @@ _LEAST_SHARE = 0.001  # phases that never take this share of a usual step in any
 
 @dataclass(frozen=True, slots=True)
 class PhaseCells:
-    """One phase on ranks that may be compared: r ranks, s steps. NaN where the rank did not run the phase in the step."""
+    """One phase on rows that may be compared: r rows, s steps. NaN where a row did not run the phase in the step."""
 
     kind: str
     name: str
-    ranks: Int32Array  # [r]
+    rows: Int64Array  # [r] what the rows stand for: ranks here, links and groups elsewhere
     steps: Int64Array  # [s] ascending
     is_typical: bool  # which reading
     usual_spans: int
     own_ns: Float64Array  # [r, s]
     excess_ns: Float64Array  # [r, s]
-    spans: Int64Array  # all spans of the phase on these ranks, by (rank, step)
+    spans: Int64Array  # [k] all spans of the phase in these rows
+    span_row: Int64Array  # [k] row number of each
     has_peers: bool  # compared with peers of the same step, not with its own history
 
 
@@ -81,8 +82,8 @@ def usual_step_ns(timeline: Timeline, steps: Int64Array) -> float:
 
 
 def cells_of(
-    kind: str, name: str, spans: Int64Array, value_ns: Int64Array, row: Int32Array, step: Int64Array,
-    stage_of: dict[int, int], steps: Int64Array, least_ns: float,
+    kind: str, name: str, spans: Int64Array, value_ns: Int64Array, row: np.ndarray, step: Int64Array,
+    stage_of: dict[int, int], steps: Int64Array, least_ns: float, *, lonely_together: bool = True,
 ) -> list[PhaseCells]:  # fmt: skip
     """Cells of one phase: `row` [k] what is compared (ranks here, links elsewhere), in the roles of `stage_of`."""
     rows = np.unique(row)
@@ -97,15 +98,16 @@ def cells_of(
     readings = [_dense(mean, cell, shape), _dense(median, cell, shape)]
     usual = np.nanmedian(_dense(count.astype(np.float64), cell, shape), axis=1)
     out: list[PhaseCells] = []
-    for members, has_peers in _roles(rows, stage_of):
+    for members, has_peers in _roles(rows, stage_of, lonely_together=lonely_together):
         m = max(int(np.median(usual[members])), 1)
         for is_typical in (True, False) if m >= 3 else (False,):
             own = readings[1 if is_typical else 0][members] * m
             if np.nanmax(own, initial=0.0) < least_ns:
                 continue
             excess = own - (_peers_median(own) if has_peers else _own_history(own))
-            kept = spans[np.isin(row, rows[members])]
-            out.append(PhaseCells(kind, name, rows[members], steps, is_typical, m, own, excess, kept, has_peers))
+            kept = np.isin(row, rows[members])
+            out.append(PhaseCells(kind, name, rows[members], steps, is_typical, m, own, excess, spans[kept],
+                    np.searchsorted(rows[members], row[kept]), has_peers))  # fmt: skip
     return out
 
 
@@ -115,8 +117,11 @@ def _dense(value: Float64Array, cell: Int64Array, shape: tuple[int, int]) -> Flo
     return out.reshape(shape)
 
 
-def _roles(rows: Int32Array, stage_of: dict[int, int]) -> list[tuple[Int64Array, bool]]:
-    """Rows that are compared with each other: one set per role with enough peers, one of all rows that have too few."""
+def _roles(rows: np.ndarray, stage_of: dict[int, int], *, lonely_together: bool) -> list[tuple[Int64Array, bool]]:
+    """Rows that are compared with each other: one set per role with enough peers.
+
+    The few rows of a small role go together with those of other small roles, or else with their own kind only, if there are two.
+    """
     stage = np.array([stage_of.get(int(r), -1) for r in rows])
     found: list[tuple[Int64Array, bool]] = []
     lonely: list[int] = []
@@ -124,8 +129,10 @@ def _roles(rows: Int32Array, stage_of: dict[int, int]) -> list[tuple[Int64Array,
         members = np.flatnonzero(stage == s)
         if s >= 0 and len(members) >= _LEAST_PEERS:
             found.append((members, True))
-        else:
+        elif lonely_together:
             lonely += members.tolist()
+        elif len(members) == 2:
+            found.append((members, False))
     if lonely:
         found.append((np.array(sorted(lonely)), False))
     return found

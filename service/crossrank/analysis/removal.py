@@ -7,28 +7,13 @@ work (between communications) that are longer than the same piece usually is, in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from crossrank.analysis.excess import PhaseCells
 from crossrank.analysis.lane_work import NO_OWNER
+from crossrank.analysis.lateness import Lateness
 from crossrank.analysis.replay import ReplayGraph
 from crossrank.model.arrays import Float64Array, Int64Array
 from crossrank.model.timeline import Timeline
-
-
-@dataclass(frozen=True, slots=True)
-class Lateness:
-    """One row of cells that is late: the columns affected and how much too long each was."""
-
-    cells: PhaseCells
-    row: int
-    columns: Int64Array  # ascending
-    shift_ns: Float64Array  # [columns] excess to take away
-    error_ns: float  # of the sum of `shift_ns`, one standard deviation
-    is_sparse: bool
-    confidence: float
 
 
 def removed_ns(graph: ReplayGraph, timeline: Timeline, late: Lateness, columns: Int64Array) -> Int64Array:
@@ -41,7 +26,9 @@ def removed_ns(graph: ReplayGraph, timeline: Timeline, late: Lateness, columns: 
     over = np.maximum(graph.weight_ns[pieces] - _usual_piece_ns(graph.weight_ns[pieces], ordinal), 0.0)
     span = graph.owner[pieces]
     place = np.searchsorted(cells.steps, timeline.step_of[span])
-    mine = (timeline.trace.rank[span] == cells.ranks[late.row]) & np.isin(place, columns)
+    row_of = np.full(len(timeline.trace), -1, dtype=np.int64)
+    row_of[cells.spans] = cells.span_row
+    mine = (row_of[span] == late.row) & np.isin(place, columns)
     pieces, over, place = pieces[mine], over[mine], place[mine]
     shift = np.zeros(len(cells.steps))
     shift[late.columns] = late.shift_ns

@@ -11,8 +11,8 @@ and the run with the largest sum S is found in one pass (Kadane). Under the null
 stops now and then. A single long step never gets far: it adds log(1/q0) once, and q0 is never below 1/(cells + 1).
 
 Noise also comes in bursts: a machine that was slow in one step is likely to be slow in the next. If P(exceed | exceeded before)
-= q0^g with g < 1 then all cells of a run after its first are worth only g times their ratio; g is measured on the null cells, and
-held down where there are too few of them to know.
+= q0^g with g < 1 then a cell that exceeds right after another is worth only g times its ratio; g is measured on the null cells,
+and held down where there are too few of them to know.
 
 All rows and phases looked at are corrected for together (false discovery rate, Benjamini & Hochberg 1995).
 """
@@ -28,6 +28,7 @@ from crossrank.model.arrays import Float64Array, Int64Array
 
 _DENSE, _SPARSE = 0.9, 0.3  # probability to exceed, within a run
 _PRIOR_BURSTINESS = 0.6  # g, where nothing is known
+_BURST_QUANTILES = (0.85, 0.95, 0.98)
 _PRIOR_PAIRS = 6.0  # how many observed pairs the prior is worth
 _VARIANTS = 4.0  # thresholds and kinds of runs tried for a row, as independent ones: they overlap much
 
@@ -51,8 +52,8 @@ def best_runs(excess: Float64Array, least: float) -> list[Run]:
     values = np.nan_to_num(excess, nan=-np.inf)
     null = np.sort(excess[~np.isnan(excess)])
     levels = _levels(values, null, least)
-    share = _null_share(values, null, levels)
-    best = _scan(np.isnan(excess), values, levels, share, burstiness(excess))
+    share, loose = _null_share(values, levels)
+    best = _scan(np.isnan(excess), values, levels, share, loose, burstiness(excess))
     return [
         Run(
             r, int(best[r, 1]), int(best[r, 2]), float(levels[r, int(best[r, 3])]), best[r, 4] > 0, float(best[r, 0]),
@@ -64,18 +65,23 @@ def best_runs(excess: Float64Array, least: float) -> list[Run]:
 
 
 def burstiness(excess: Float64Array) -> Float64Array:
-    """[r] g as the other rows show it: 1 where exceeding is independent from step to step, less where it comes in bursts."""
+    """[r] g as the other rows show it: 1 where exceeding is independent from step to step, less where it comes in bursts.
+
+    The least of several thresholds, because bursts may be of long cells only.
+    """
     present = ~np.isnan(excess)
     if not present.any():
         return np.full(len(excess), _PRIOR_BURSTINESS)
-    over = np.where(present, excess > np.quantile(excess[present], 0.85), False)
-    cells, hit = present.sum(axis=1).astype(np.float64), over.sum(axis=1).astype(np.float64)
-    after = (over[:, :-1] & present[:, 1:]).sum(axis=1).astype(np.float64)
-    both = (over[:, :-1] & over[:, 1:]).sum(axis=1).astype(np.float64)
-    cells, hit, after, both = (v.sum() - v for v in (cells, hit, after, both))
-    q = np.clip(hit / np.maximum(cells, 1.0), 0.01, 0.5)
-    p = (both + _PRIOR_PAIRS * q**_PRIOR_BURSTINESS) / (after + _PRIOR_PAIRS)
-    return np.clip(np.log(np.minimum(p, 0.999)) / np.log(q), 0.3, 1.0)
+    least = np.ones(len(excess))
+    for x in np.quantile(excess[present], _BURST_QUANTILES).tolist():
+        over = np.where(present, excess > x, False)
+        parts = (present, over, over[:, :-1] & present[:, 1:], over[:, :-1] & over[:, 1:])
+        counts = np.array([part.sum(axis=1) for part in parts], dtype=np.float64)
+        cells, hit, after, both = counts.sum(axis=1, keepdims=True) - counts
+        q = np.clip(hit / np.maximum(cells, 1.0), 0.001, 0.5)
+        p = (both + _PRIOR_PAIRS * q**_PRIOR_BURSTINESS) / (after + _PRIOR_PAIRS)
+        least = np.minimum(least, np.log(np.minimum(p, 0.999)) / np.log(q))
+    return np.clip(least, 0.3, 1.0)
 
 
 def adjust(p_values: Float64Array) -> Float64Array:
@@ -100,40 +106,59 @@ def _levels(values: Float64Array, null: Float64Array, least: float) -> Float64Ar
     return np.maximum(np.nan_to_num(levels, neginf=0.0), least)
 
 
-def _null_share(values: Float64Array, null: Float64Array, levels: Float64Array) -> Float64Array:
-    """[r, l] share of the other rows' cells above each threshold, never 0: (above + 1) / (cells + 1)."""
-    above = len(null) - np.searchsorted(null, levels, side="right")
-    mine = (values[:, None, :] > levels[:, :, None]).sum(axis=2)
-    own_cells = np.isfinite(values).sum(axis=1)[:, None]
-    return (np.maximum(above - mine, 0) + 1.0) / (np.maximum(len(null) - own_cells, 0) + 1.0)
+def _null_share(values: Float64Array, levels: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """[r, l] share of the other rows' cells above each threshold, never 0: (above + 1) / (cells + 1).
+
+    And the share that a row may have without being unlike the others: two standard deviations (of the other rows' shares) more.
+    """
+    cells = np.isfinite(values).sum(axis=1).astype(np.float64)
+    share, spread = np.empty(levels.shape), np.empty(levels.shape)
+    for level in range(levels.shape[1]):
+        # Rows have the same thresholds except the last one, so one count per column of `levels` is not enough there.
+        shared = np.unique(levels[:, level])
+        for x in shared.tolist():
+            above = (values > x).sum(axis=1).astype(np.float64)
+            rows = np.flatnonzero(levels[:, level] == x)
+            others, total = above.sum() - above[rows], cells.sum() - cells[rows]
+            share[rows, level] = (others + 1) / (total + 1)
+            rate = above / np.maximum(cells, 1)
+            n = max(len(rate) - 1, 1)
+            mean, square = (rate.sum() - rate[rows]) / n, ((rate**2).sum() - rate[rows] ** 2) / n
+            spread[rows, level] = np.sqrt(np.maximum(square - mean**2, 0.0))
+    return share, np.minimum(share + 2 * spread, 1.0)
 
 
 @njit(cache=True, nogil=True)
-def _scan(absent: np.ndarray, values: Float64Array, levels: Float64Array, share: Float64Array, burst: Float64Array) -> Float64Array:
+def _scan(
+    absent: np.ndarray, values: Float64Array, levels: Float64Array, share: Float64Array, loose: Float64Array, burst: Float64Array
+) -> Float64Array:
     """[r, 5] score, first, last, level and sparseness of each row's best run. A run starts and ends on a cell that exceeds."""
     best = np.zeros((len(values), 5))
     for r in range(len(values)):
         g = burst[r]
         for level in range(levels.shape[1]):
-            q0 = share[r, level]
             for sparse in range(2):
+                q0 = loose[r, level] if sparse else share[r, level]
                 q1 = _SPARSE if sparse else _DENSE
                 if q0 >= q1 / 2:
                     continue
                 hit, miss = np.log(q1 / q0), np.log((1 - q1) / (1 - q0))
-                score, first = 0.0, 0
+                score, first, again = 0.0, 0, False
                 for c in range(values.shape[1]):
                     if absent[r, c]:
                         continue
                     if values[r, c] > levels[r, level]:
-                        if score + g * hit > hit:
-                            score += g * hit
+                        gain = g * hit if again else hit
+                        if score + gain > hit:
+                            score += gain
                         else:
                             score, first = hit, c
+                        again = True
                         if score > best[r, 0]:
                             best[r, 0], best[r, 1], best[r, 2], best[r, 3], best[r, 4] = score, first, c, level, sparse
                     else:
-                        score = max(score + g * miss, 0.0)
+                        score = max(score + miss, 0.0)
+                        again = False
     return best
 
 
