@@ -2,8 +2,8 @@
 
 A rank's step lasts as its `step` span does; without one, or while it is open, from the first to the last of the rank's spans of
 that step.
-The job's step goes from the first rank's start to the last rank's end. Who finished last is only said when the lead over every
-other rank is larger than the clock bound between the two; else nobody can tell.
+The job's step goes from the first rank's start to the last rank's end. Who finished last is only said when that is beyond doubt
+(analysis.certainty).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crossrank.analysis.certainty import leader_is_certain, repair_shift_ns
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.kinds import MARK, METRIC, STEP
 from crossrank.model.timeline import NO_STEP, Timeline
@@ -117,11 +118,8 @@ def _table(
     of_step = np.repeat(np.arange(len(first)), ranks)
     step_end = np.maximum.reduceat(end, first) if len(first) else end
     finisher = _first_row_of_max(end, step_end, of_step, len(first))
-    domain = timeline.trace.domain[last_span]
-    lead = end[finisher][of_step] - end
-    bound = timeline.clocks.pair_bound_ns[domain, domain[finisher][of_step]]
-    rival = (lead <= bound) & (np.arange(len(step)) != finisher[of_step])
-    undecided = np.bincount(of_step[rival], minlength=len(first)) > 0
+    shift = repair_shift_ns(timeline, last_span, ends=True)
+    certain = leader_is_certain(timeline, last_span, end, shift, of_step, finisher)
     all_closed = np.bincount(of_step[~closed], minlength=len(first)) == 0
     return StepTable(
         step=step[first],
@@ -131,7 +129,7 @@ def _table(
         complete=all_closed & (ranks >= topology.world_size),
         closed=all_closed,
         last_rank=rank[finisher].astype(np.int32),
-        decided=~undecided & all_closed,
+        decided=certain & all_closed,
         ptr=ptr,
         rank=rank.astype(np.int32),
         rank_start_ns=start,

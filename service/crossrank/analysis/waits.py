@@ -6,8 +6,8 @@
     algbw_gbs    = bytes / transfer                 busbw_gbs = algbw x factor (GB = 1e9 bytes), n members:
                                                     all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all (n-1)/n; else 1
 
-A rank is only called the last arriver when it came later than every other member by more than the clock bound between the two,
-and when no member is missing: the one nobody saw may have been later still.
+A rank is only called the last arriver when that is beyond doubt (analysis.certainty) and no member is missing: the one nobody
+saw may have been later still.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crossrank.analysis.certainty import leader_is_certain, repair_shift_ns
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.gates import Gates, gates_of
 from crossrank.model.kinds import canonical_op
@@ -87,15 +88,17 @@ def collective_times(timeline: Timeline) -> CollectiveTimes:
     gates = gates_of(timeline.matches, len(trace))
     domain = trace.domain[found.member]
     earliest = _first_place(start, first_arrival, found)
+    shift = repair_shift_ns(timeline, found.member)
+    certain = leader_is_certain(timeline, found.member, start, shift, found.instance, last)
     return CollectiveTimes(
         step=_reduce(np.maximum, timeline.step_of[found.member], first),
         first_arrival_ns=first_arrival,
         last_arrival_ns=last_arrival,
         last_arriver=trace.rank[found.member[last]],
-        decided=_decided(timeline, start, domain, last) & found.complete & (np.diff(found.ptr) > 1),
+        decided=certain & found.complete & (np.diff(found.ptr) > 1),
         last_member=found.member[last],
         spread_ns=last_arrival - first_arrival,
-        spread_bound_ns=timeline.clocks.pair_bound_ns[domain[earliest], domain[last]],
+        spread_bound_ns=timeline.clocks.pair_bound_ns[domain[earliest], domain[last]] + shift[earliest] + shift[last],
         ended=ended,
         transfer_ns=transfer,
         size_bytes=size,
@@ -127,16 +130,6 @@ def _first_place(values: Int64Array, wanted: Int64Array, found: CollectiveMatche
     place = np.full(len(found), len(values), dtype=np.int64)
     np.minimum.at(place, instance[rows], rows)
     return place
-
-
-def _decided(timeline: Timeline, start: Int64Array, domain: Int32Array, last: Int64Array) -> BoolArray:
-    """[k] whether the last member is later than every other one by more than the clock bound between them."""
-    instance = timeline.matches.collectives.instance
-    lead = start[last][instance] - start
-    bound = timeline.clocks.pair_bound_ns[domain, domain[last][instance]]
-    rival = (lead <= bound) & (np.arange(len(start)) != last[instance])
-    decided: BoolArray = np.bincount(instance[rival], minlength=len(last)) == 0
-    return decided
 
 
 def _median(values: Int64Array, found: CollectiveMatches) -> Int64Array:
