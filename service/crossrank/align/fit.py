@@ -54,7 +54,7 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
     epochs, fit = solved.epochs, solved.fit
     used = activity(trace, epochs)
     bounds = worst_bounds(intervals(solved.seen, fit, len(epochs)), fit, epochs, used, components)
-    sigma = split_half_sigma(solved.seen, fit, used, epochs.domain, components)
+    sigma = split_half_sigma(solved.seen, fit, epochs, used, components)
     return ClockMap(
         epochs=draw_epochs(fit, epochs, used, components),
         steps=tuple(
@@ -71,21 +71,23 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
 
 
 def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solved:
-    """Line, then steps, then the bending fit; cuts are placed twice, the second time by the final fit."""
-    epochs = split(components.base_ns, ())
+    """Straight lines, then steps, then the bending fit; cuts are placed by the lines and once more by the bending fit."""
+    base = components.base_ns
+    epochs = split(base, ())
     seen = sight(trace, facts, epochs)
     knots = choose_knots(np.concatenate((seen.end, seen.before)), max(int((components.rows > 0).sum()), 1))
-    line = solve(
-        seen, knots.line(), np.zeros((len(epochs), 2)), components.component, rounds=LINE_ROUNDS, wander=False, stretches=knots
-    )
-    suspects = find_steps(seen, knots, line, components)
-    cuts = rough_cuts(trace, facts, seen, line, suspects)
-    solved = _bend(trace, facts, split(components.base_ns, cuts), components, knots, line)
-    for margin in (2.0 * knots.step_ns, knots.step_ns):
-        if not cuts:
-            break
-        cuts = _place(trace, facts, solved, margin)
-        solved = _bend(trace, facts, split(components.base_ns, cuts), components, knots, line)
+    straight = _straight(trace, facts, epochs, components, knots)
+    suspects = find_steps(seen, knots, straight.fit, components)
+    cuts = rough_cuts(trace, facts, seen, straight.fit, suspects)
+    if cuts:
+        straight = _straight(trace, facts, split(base, cuts), components, knots)
+        cuts = _place(trace, facts, straight, 2.0 * knots.step_ns)
+        straight = _straight(trace, facts, split(base, cuts), components, knots)
+    solved = _bend(straight, components, knots)
+    if cuts:
+        cuts = _place(trace, facts, solved, knots.step_ns)
+        straight = _straight(trace, facts, split(base, cuts), components, knots)
+        solved = _bend(straight, components, knots)
     return solved
 
 
@@ -93,16 +95,20 @@ def _place(trace: JobTrace, facts: Constraints, solved: _Solved, margin_ns: floa
     return place_cuts(trace, facts, sight(trace, facts, solved.epochs), solved.fit, solved.epochs, margin_ns)
 
 
-def _bend(trace: JobTrace, facts: Constraints, epochs: Epochs, components: Components, knots: Knots, line: Fit) -> _Solved:
-    """The bending fit of all epochs, each starting from its domain's line, on facts whose epochs are certain."""
+def _straight(trace: JobTrace, facts: Constraints, epochs: Epochs, components: Components, knots: Knots) -> _Solved:
+    """The fit without bends, on facts whose epochs are certain."""
     seen = sight(trace, certain(trace, facts, epochs), epochs)
-    fit = solve(seen, knots, _on_knots(line, knots)[epochs.domain], components.component[epochs.domain], rounds=ROUNDS)
-    return _Solved(epochs, seen, fit)
+    start = np.zeros((len(epochs), 2))
+    line = solve(seen, knots.line(), start, epochs, components.component, rounds=LINE_ROUNDS, wander=False, stretches=knots)
+    return _Solved(epochs, seen, line)
 
 
-def _on_knots(line: Fit, knots: Knots) -> Float64Array:
+def _bend(straight: _Solved, components: Components, knots: Knots) -> _Solved:
+    """The bending fit, starting from the straight one."""
     share = np.linspace(0.0, 1.0, knots.count)
-    return line.phi[:, :1] * (1.0 - share) + line.phi[:, 1:] * share
+    start = straight.fit.phi[:, :1] * (1.0 - share) + straight.fit.phi[:, 1:] * share
+    fit = solve(straight.seen, knots, start, straight.epochs, components.component, rounds=ROUNDS)
+    return _Solved(straight.epochs, straight.seen, fit)
 
 
 def _jitter(solved: _Solved, components: Components) -> Float64Array:

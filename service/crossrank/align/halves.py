@@ -10,24 +10,25 @@ from __future__ import annotations
 import numpy as np
 
 from crossrank.align.components import Components
+from crossrank.align.epochs import Epochs
 from crossrank.align.problem import Fit, Sightings, solve
 from crossrank.align.summary import Activity
-from crossrank.model.arrays import Float64Array, Int32Array
+from crossrank.model.arrays import Float64Array
 
 ROUNDS = 3  # both start from the full fit
 
 
-def split_half_sigma(seen: Sightings, fit: Fit, used: Activity, domain: Int32Array, components: Components) -> Float64Array:
+def split_half_sigma(seen: Sightings, fit: Fit, epochs: Epochs, used: Activity, components: Components) -> Float64Array:
     """[D] root mean square error against the reference, over the knots in use; the worst of a domain's epochs."""
-    domains, component = len(components.component), components.component[domain]
-    even, odd = (solve(_half(seen, i), fit.knots, fit.phi, component, rounds=ROUNDS).phi for i in (0, 1))
+    domains, component = len(components.component), components.component
+    even, odd = (solve(_half(seen, i), fit.knots, fit.phi, epochs, component, rounds=ROUNDS).corrections for i in (0, 1))
     half = (even - odd) / 2.0
-    half -= half[components.reference[component]]
+    half -= half[components.reference[component[epochs.domain]]]
     at = fit.knots.at_ns
     in_use = (at >= used.first_ns[:, None]) & (at <= used.last_ns[:, None])
     mean_square = (half**2 * in_use).sum(axis=1) / np.maximum(in_use.sum(axis=1), 1)
     sigma = np.zeros(domains)
-    np.maximum.at(sigma, domain, np.sqrt(mean_square))
+    np.maximum.at(sigma, epochs.domain, np.sqrt(mean_square))
     return sigma
 
 

@@ -9,7 +9,7 @@ the stamps can tell, so only the guaranteed interval (see bounds) covers that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
@@ -38,10 +38,10 @@ class TwoWay:
     high: Int32Array
     z: Float64Array
 
-    def rows(self, knots: Knots, phi: Float64Array, delay: Float64Array, *, constant: bool) -> Rows:
+    def rows(self, knots: Knots, curve: Int32Array, phi: Float64Array, delay: Float64Array, *, constant: bool) -> Rows:
         """Two-member groups that agree when forth and back do.
 
-        delay: [p] of all messages, under the correction phi. constant: phi is constant from knot to knot, not linear between them.
+        curve: [V] of each clock. delay: [p] of all messages, under the correction phi. constant: phi is constant from knot to knot, not linear between them.
         """
         low_q, middle = _quantiles(self.ptr, delay[self.message])
         count = np.diff(self.ptr).astype(np.float64)
@@ -51,13 +51,14 @@ class TwoWay:
         variance = (spread[0::2] + spread[1::2]) / 4.0 + FLOOR_SIGMA_NS**2 + SINGLE_SIGMA_NS**2 / fewer
         # Two members of weight w each pull their difference with w / 2.
         weight = 2.0 / variance / np.maximum(1.0, np.abs(offset) / (HUBER_SIGMAS * np.sqrt(variance)))
-        v = np.stack((self.low, self.high), axis=1).ravel()
+        e = np.stack((self.low, self.high), axis=1).ravel()
         j, u = knots.place(np.repeat(self.z, 2))
         if constant:
             u = np.zeros_like(u)
-        y = -(phi[v, j] * (1.0 - u) + phi[v, j + 1] * u)
-        y[1::2] += offset
-        return Rows(np.arange(0, len(v) + 1, 2, dtype=np.int64), v, j, u, y, np.repeat(weight, 2))
+        shown = np.zeros(len(e))
+        shown[1::2] = offset
+        rows = Rows(np.arange(0, len(e) + 1, 2, dtype=np.int64), curve[e], e, j, u, shown, np.repeat(weight, 2))
+        return replace(rows, y=shown - rows.correction(phi))
 
 
 def pair_up(before: Int32Array, after: Int32Array, z: Float64Array, knots: Knots) -> TwoWay:

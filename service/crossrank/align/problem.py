@@ -2,7 +2,7 @@
 
 Local stamps become axis times z = local - base of their domain: int64 before the subtraction, float64 after it, where
 nanoseconds are exact for a hundred days. A *clock* here is one epoch of one domain: clock numbers below the number of domains
-are the first epochs, each clock step adds one more.
+are the first epochs, each clock step adds one more, which shares the curve of its domain.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from crossrank.align.constraints import Constraints
 from crossrank.align.epochs import Epochs
 from crossrank.align.knots import Knots
-from crossrank.align.messages import TwoWay, pair_up
+from crossrank.align.messages import pair_up
 from crossrank.align.solve import Rows, collective_weights, group_medians, improve, prior_weights
 from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
 LAST_TOLERANCE = 1e-3
 EARLY_TOLERANCE = 1e-2
-WEAK_SHARE = 1e-3  # of the mean weight that rows put on an unknown
+FIRST_STIFFNESS = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,30 @@ class Sightings:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A solution: corrections [V, K] in ns at the knots, the residuals of the collective rows and their robust sigma."""
+    """A solution.
+
+    phi: [V, K] corrections in ns at the knots of the D curves, below them in column 0 what each later epoch adds.
+    curve: [V] of each clock. residual: of the collective rows, sigma_ns: their robust sigma.
+    """
 
     knots: Knots
     phi: Float64Array
+    curve: Int32Array
     residual: Float64Array
     sigma_ns: float
+
+    @property
+    def corrections(self) -> Float64Array:
+        """[V, K] corrections of every clock at the knots."""
+        later = self.curve != np.arange(len(self.curve))
+        return self.phi[self.curve] + np.where(later, self.phi[:, 0], 0.0)[:, None]
 
     def correct(self, z: Float64Array, clock: Int32Array) -> Float64Array:
         """Common times of axis times; linear between knots and beyond the ends."""
         j, _ = self.knots.place(z)
         u = (z - self.knots.first_ns) / self.knots.step_ns - j
-        return z + self.phi[clock, j] * (1.0 - u) + self.phi[clock, j + 1] * u
+        at = self.corrections
+        return z + at[clock, j] * (1.0 - u) + at[clock, j + 1] * u
 
 
 def sight(trace: JobTrace, facts: Constraints, epochs: Epochs) -> Sightings:
@@ -74,6 +86,7 @@ def solve(
     seen: Sightings,
     knots: Knots,
     phi: Float64Array,
+    epochs: Epochs,
     component: Int32Array,
     *,
     rounds: int,
@@ -82,57 +95,50 @@ def solve(
 ) -> Fit:
     """Robust fit of corrections that bend at `knots`, from `phi` [V, knots.count] on.
 
-    component: [V] of each clock.
+    component: [D] of each domain.
     wander: the rate of a clock changes little from knot to knot.
     stretches: where messages are compared, if not between the knots.
     """
+    curve = epochs.domain
     j, u = knots.place(seen.end)
-    rows = Rows(seen.ptr, seen.end_clock, j, u, seen.end, np.ones(len(u)))
+    rows = Rows(seen.ptr, curve[seen.end_clock], seen.end_clock, j, u, seen.end, np.ones(len(u)))
     two_way = pair_up(seen.before_clock, seen.after_clock, (seen.before + seen.after) / 2.0, stretches or knots)
     sigma = 0.0
     for i in range(rounds):
         rows, sigma = collective_weights(rows, phi, first=i == 0)
-        groups = (rows, _message_rows(seen, two_way, knots, phi))
+        fit = Fit(knots, phi, curve, seen.end, sigma)
+        delay = fit.correct(seen.after, seen.after_clock) - fit.correct(seen.before, seen.before_clock)
+        groups = (rows, two_way.rows(knots, curve, phi, delay, constant=False))
         # The first round hardly holds the wander: a prior that sits on wrong weights would be hard to leave.
-        stiffness = (knots.stiffness if i else _weak(groups, phi)) if wander else 0.0
+        stiffness = knots.stiffness * (1.0 if i else FIRST_STIFFNESS) if wander else 0.0
+        prior = prior_weights(phi, epochs.first_of_cuts, stiffness, robust=i > 0)
         tolerance = LAST_TOLERANCE if i == rounds - 1 else EARLY_TOLERANCE
-        phi = improve(phi, groups, prior_weights(phi, stiffness, robust=i > 0), component, tolerance=tolerance)
-    return Fit(knots, phi, rows.centred(phi), sigma)
+        phi = improve(phi, groups, prior, component, tolerance=tolerance)
+    return Fit(knots, phi, curve, rows.centred(phi), sigma)
 
 
 def levels(seen: Sightings, knots: Knots, component: Int32Array, *, rounds: int) -> tuple[Float64Array, Int64Array]:
-    """One constant correction per clock and stretch between knots [V, K - 1], and the facts that each rests on.
+    """One constant correction per domain and stretch between knots [D, K - 1], and the facts that each rests on.
 
-    Instances are placed by the median of their ends, so that a stepped clock's rows meet the others' in the same stretch.
+    Every clock must be in its first epoch. Instances are placed by the median of their ends, so that a stepped clock's rows meet
+    the others' in the same stretch.
     """
     middle = np.repeat(group_medians(seen.ptr, seen.end), np.diff(seen.ptr))
     j = knots.place(middle)[0]
-    zero = np.zeros(len(j))
-    rows = Rows(seen.ptr, seen.end_clock, j, zero, seen.end, np.ones(len(j)))
-    two_way = pair_up(seen.before_clock, seen.after_clock, (seen.before + seen.after) / 2.0, knots)
+    rows = Rows(seen.ptr, seen.end_clock, seen.end_clock, j, np.zeros(len(j)), seen.end, np.ones(len(j)))
+    between = (seen.before + seen.after) / 2.0
+    at = knots.place(between)[0]
+    two_way = pair_up(seen.before_clock, seen.after_clock, between, knots)
+    curve = np.arange(len(component), dtype=np.int32)
     phi = np.zeros((len(component), knots.count))
+    free = np.zeros((len(component), knots.count - 2))
     message = rows
     for i in range(rounds):
         rows, _ = collective_weights(rows, phi, first=i == 0)
-        message = _message_rows(seen, two_way, knots, phi, constant=True)
-        weak = prior_weights(phi, _weak((rows, message), phi), robust=False)
-        phi = improve(phi, (rows, message), weak, component, tolerance=EARLY_TOLERANCE)
+        delay = seen.after + phi[seen.after_clock, at] - seen.before - phi[seen.before_clock, at]
+        message = two_way.rows(knots, curve, phi, delay, constant=True)
+        phi = improve(phi, (rows, message), free, component, tolerance=EARLY_TOLERANCE)
     count = np.zeros((len(component), knots.count - 1), np.int64)
     np.add.at(count, (rows.v, rows.j), 1)
     np.add.at(count, (message.v, message.j), 1)
     return phi[:, :-1], count
-
-
-def _weak(groups: tuple[Rows, ...], phi: Float64Array) -> float:
-    """A stiffness that only ties what the rows leave open."""
-    return WEAK_SHARE * sum(float(rows.w.sum()) for rows in groups) / max(phi.size, 1)
-
-
-def _message_rows(seen: Sightings, two_way: TwoWay, knots: Knots, phi: Float64Array, *, constant: bool = False) -> Rows:
-    """Rows of messages under the correction phi, which is linear between knots or constant from knot to knot."""
-
-    def shown(z: Float64Array, clock: Int32Array) -> Float64Array:
-        return z + phi[clock, knots.place(z)[0]] if constant else Fit(knots, phi, z, 0.0).correct(z, clock)
-
-    delay = shown(seen.after, seen.after_clock) - shown(seen.before, seen.before_clock)
-    return two_way.rows(knots, phi, delay, constant=constant)

@@ -1,7 +1,8 @@
 """The global robust fit: one piecewise-linear correction per clock, from all collectives and messages at once.
 
-Unknowns are phi[v, j], the correction of clock v at knot j; between knots it is linear. Row r (the end of one member) shows
-the common time y_r = z_r + phi_v(z_r). Members of an instance end together but for noise, so with the instance's true end T_k
+Unknowns are phi[v, j], the correction of clock v at knot j; between knots it is linear. A step moves a clock but leaves its rate,
+so a later epoch is no clock of its own: it adds one number to the curve of its domain. Row r (the end of one member) shows the
+common time y_r = z_r + phi_v(z_r), plus its epoch's number. Members of an instance end together but for noise, so with the instance's true end T_k
 
     minimise  sum_k sum_{r in k} w_r (y_r - T_k)^2  +  sum_{v,j} L_vj (phi_v,j-1 - 2 phi_v,j + phi_v,j+1)^2
 
@@ -34,10 +35,14 @@ MOST_STEPS = 200  # of conjugate gradients
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Groups of rows that should agree. Row r of clock v[r] shows y[r] + phi at knot position j[r] + u[r], 0 <= u < 1."""
+    """Groups of rows that should agree.
+
+    Row r follows curve v[r] at knot position j[r] + u[r], 0 <= u < 1. An epoch after a step has e[r] != v[r]: its number is phi[e, 0].
+    """
 
     ptr: Int64Array  # [k + 1]
     v: Int32Array  # [m]
+    e: Int32Array  # [m]
     j: Int32Array  # [m]
     u: Float64Array  # [m]
     y: Float64Array  # [m] ns
@@ -46,9 +51,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.v)
 
+    def correction(self, phi: Float64Array) -> Float64Array:
+        """[m] what phi adds to each row."""
+        number = np.where(self.e != self.v, phi[self.e, 0], 0.0)
+        return phi[self.v, self.j] * (1.0 - self.u) + phi[self.v, self.j + 1] * self.u + number
+
     def shown(self, phi: Float64Array) -> Float64Array:
         """[m] the common time each row shows under a correction."""
-        return self.y + phi[self.v, self.j] * (1.0 - self.u) + phi[self.v, self.j + 1] * self.u
+        return self.y + self.correction(phi)
 
     def centred(self, phi: Float64Array) -> Float64Array:
         """[m] residuals against the weighted mean of each group."""
@@ -76,10 +86,11 @@ def collective_weights(rows: Rows, phi: Float64Array, *, first: bool) -> tuple[R
     return replace(rows, w=side / (sigma**2 * (1.0 + (residual / (STUDENT_SCALE * sigma)) ** 2))), sigma
 
 
-def prior_weights(phi: Float64Array, stiffness: float, *, robust: bool) -> Float64Array:
-    """[V, K - 2] weights of the second differences; `stiffness` is one over their expected square."""
+def prior_weights(phi: Float64Array, curves: int, stiffness: float, *, robust: bool) -> Float64Array:
+    """[V, K - 2] weights of the second differences of the curves; `stiffness` is one over their expected square."""
     bend = _bend(phi)
-    return stiffness / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2) if robust else np.full(bend.shape, stiffness)
+    stiff = np.where(np.arange(len(phi)) < curves, stiffness, 0.0)[:, None]
+    return stiff / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2) if robust else stiff * np.ones(bend.shape)
 
 
 def improve(
@@ -87,11 +98,11 @@ def improve(
 ) -> Float64Array:
     """One weighted least squares solution, starting from and returning phi [V, K]. Deterministic.
 
-    component: [V] of each clock. tolerance: the remaining error, in standard errors of the unknowns.
+    component: [D] of each domain, the curves come first in phi. tolerance: the remaining error, in standard errors of the unknowns.
     """
     gradient = _prior_times(prior, phi)
     for rows in groups:
-        _scatter(rows.ptr, rows.v, rows.j, rows.u, rows.w, rows.shown(phi), gradient)
+        _scatter(rows.ptr, rows.v, rows.e, rows.j, rows.u, rows.w, rows.shown(phi), gradient)
     band = _band(phi.shape, groups, prior)
     gauge = _Gauge(component, _has_rows(phi.shape, groups))
     _factorise(band)
@@ -102,8 +113,8 @@ class _Gauge:
     """Projection onto steps that leave the common part of each component alone, at knots and clocks that rows speak about."""
 
     def __init__(self, component: Int32Array, active: Float64Array) -> None:
-        self._component, self._active = component, active
-        self._count = np.maximum(self._sums(active), 1.0)
+        self._component, self._active = component, active[: len(component)]
+        self._count = np.maximum(self._sums(self._active), 1.0)
 
     def _sums(self, x: Float64Array) -> Float64Array:
         out = np.zeros((int(self._component.max(initial=-1)) + 1, x.shape[1]))
@@ -111,8 +122,11 @@ class _Gauge:
         return out
 
     def project(self, x: Float64Array) -> Float64Array:
-        mean = self._sums(x * self._active) / self._count
-        return x - self._active * mean[self._component]
+        curves = x[: len(self._component)]
+        mean = self._sums(curves * self._active) / self._count
+        out = x.copy()
+        out[: len(curves)] -= self._active * mean[self._component]
+        return out
 
 
 def _has_rows(shape: tuple[int, ...], groups: tuple[Rows, ...]) -> Float64Array:
@@ -138,7 +152,7 @@ def _conjugate_gradients(
             break
         ap = _prior_times(prior, p)
         for rows in groups:
-            _normal_times(rows.ptr, rows.v, rows.j, rows.u, rows.w, p, ap)
+            _normal_times(rows.ptr, rows.v, rows.e, rows.j, rows.u, rows.w, p, ap)
         ap = gauge.project(ap)
         curvature = float(np.vdot(p, ap))
         if not curvature > 0.0:
@@ -170,7 +184,7 @@ def _band(shape: tuple[int, ...], groups: tuple[Rows, ...], prior: Float64Array)
     """[V, K, 3] diagonal and two subdiagonals of each clock's own block (its rows taken against fixed T_k)."""
     band = np.zeros((*shape, 3))
     for rows in groups:
-        _add_to_band(rows.v, rows.j, rows.u, rows.w, band)
+        _add_to_band(rows.v, rows.e, rows.j, rows.u, rows.w, band)
     for offset, c in ((0, 1.0), (1, 4.0), (2, 1.0)):
         band[:, offset : offset + prior.shape[1], 0] += c * prior
     band[:, 0 : prior.shape[1], 1] -= 2.0 * prior
@@ -201,52 +215,77 @@ def _medians(ptr: Int64Array, y: Float64Array, out: Float64Array) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _scatter(
-    ptr: Int64Array, v: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, y: Float64Array, out: Float64Array
+    ptr: Int64Array,
+    v: Int32Array,
+    e: Int32Array,
+    j: Int32Array,
+    u: Float64Array,
+    w: Float64Array,
+    y: Float64Array,
+    out: Float64Array,
 ) -> None:
     """Adds the gradient of half the weighted squares of y against its group means."""
     for k in range(len(ptr) - 1):
-        y0 = y[ptr[k]]  # differences from it keep the digits
         sw = 0.0
         sy = 0.0
         for r in range(ptr[k], ptr[k + 1]):
             sw += w[r]
-            sy += w[r] * (y[r] - y0)
+            sy += w[r] * (y[r] - y[ptr[k]])  # differences keep the digits
         if sw <= 0.0:
             continue
-        mean = sy / sw
+        mean = y[ptr[k]] + sy / sw
         for r in range(ptr[k], ptr[k + 1]):
-            g = w[r] * (y[r] - y0 - mean)
+            g = w[r] * (y[r] - mean)
             out[v[r], j[r]] += g * (1.0 - u[r])
             out[v[r], j[r] + 1] += g * u[r]
+            if e[r] != v[r]:
+                out[e[r], 0] += g
 
 
 @numba.njit(cache=True, nogil=True)
 def _normal_times(
-    ptr: Int64Array, v: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, x: Float64Array, out: Float64Array
+    ptr: Int64Array,
+    v: Int32Array,
+    e: Int32Array,
+    j: Int32Array,
+    u: Float64Array,
+    w: Float64Array,
+    x: Float64Array,
+    out: Float64Array,
 ) -> None:
     """Adds A x: interpolate to the rows, take each group's weighted mean off, weight and spread back."""
     for k in range(len(ptr) - 1):
         sw = 0.0
         sy = 0.0
         for r in range(ptr[k], ptr[k + 1]):
+            at = x[v[r], j[r]] * (1.0 - u[r]) + x[v[r], j[r] + 1] * u[r]
+            if e[r] != v[r]:
+                at += x[e[r], 0]
             sw += w[r]
-            sy += w[r] * (x[v[r], j[r]] * (1.0 - u[r]) + x[v[r], j[r] + 1] * u[r])
+            sy += w[r] * at
         if sw <= 0.0:
             continue
         mean = sy / sw
         for r in range(ptr[k], ptr[k + 1]):
-            g = w[r] * (x[v[r], j[r]] * (1.0 - u[r]) + x[v[r], j[r] + 1] * u[r] - mean)
+            at = x[v[r], j[r]] * (1.0 - u[r]) + x[v[r], j[r] + 1] * u[r]
+            if e[r] != v[r]:
+                at += x[e[r], 0]
+            g = w[r] * (at - mean)
             out[v[r], j[r]] += g * (1.0 - u[r])
             out[v[r], j[r] + 1] += g * u[r]
+            if e[r] != v[r]:
+                out[e[r], 0] += g
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_to_band(v: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, band: Float64Array) -> None:
+def _add_to_band(v: Int32Array, e: Int32Array, j: Int32Array, u: Float64Array, w: Float64Array, band: Float64Array) -> None:
     for r in range(len(v)):
         a = 1.0 - u[r]
         band[v[r], j[r], 0] += w[r] * a * a
         band[v[r], j[r] + 1, 0] += w[r] * u[r] * u[r]
         band[v[r], j[r], 1] += w[r] * a * u[r]
+        if e[r] != v[r]:
+            band[e[r], 0, 0] += w[r]
 
 
 @numba.njit(cache=True, nogil=True)

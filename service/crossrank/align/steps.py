@@ -51,13 +51,16 @@ def find_steps(seen: Sightings, knots: Knots, line: Fit, components: Components)
         return ()
     noise = 1.4826 * float(np.median(np.abs(own[known])))
     least = max(SMALLEST_STEP_NS, NOISE_FACTOR * noise)
-    edge = np.append(knots.at_ns, knots.at_ns[-1])
+    edge = knots.at_ns
     suspects = []
     for domain in range(len(own)):
         column = np.flatnonzero(known[domain])
         for first, last, size in _isolated(own[domain, column], least):
             pre, post = since[domain, column[first]], column[last]
-            suspects.append(Suspect(domain, -size, float(edge[pre]), float(edge[post + 1])))
+            # The stretches at either side may hold the step themselves. At the ends of the recording half of one must do.
+            begin = edge[pre] if first > 0 else (edge[pre] + edge[pre + 1]) / 2.0
+            until = edge[post + 1] if last + 1 < len(column) else (edge[post] + edge[post + 1]) / 2.0
+            suspects.append(Suspect(domain, -size, float(begin), float(until)))
     return tuple(suspects)
 
 
