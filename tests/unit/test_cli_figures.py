@@ -28,8 +28,10 @@ def test_durations_have_three_digits_and_their_unit(ns, text):
 
 
 def test_an_error_is_in_the_unit_of_its_cost():
-    assert figures.with_error(812_000_000, 9_000_000) == "812 ± 9.00 ms"
-    assert figures.with_error(0, 4_000) == "0.00 ± 4.00 µs"
+    assert figures.with_error(812_000_000, 9_000_000) == "812 ± 9.0 ms"
+    assert figures.with_error(0, 4_000) == "0.00 ± 4.0 µs"
+    assert figures.with_error(194_000_000, 30_000) == "194 ± 0.03 ms"
+    assert figures.with_error(2_000_000_000, 1_000) == "2.00 ± 0.01 s"
     assert figures.with_error(10, None) == "10 ns"
 
 

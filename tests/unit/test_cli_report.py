@@ -123,14 +123,14 @@ steps       24
 step time   ▁▁▁▁▁▁▁▁▁▁▁▁████████▁▁▁▁
             median 301 ms, longest 411 ms (step 12, rank 21 last)
 
-    what       where    steps  cost           share   sure
- 1  straggler  rank 21  12-19  812 ± 9.00 ms  11.2 %  > 99.9 %
+    what       where    steps  cost          share   sure
+ 1  straggler  rank 21  12-19  812 ± 9.0 ms  11.2 %  > 99.9 %
     Rank 21 was slow in compute `forward` in steps 12-19 and held up every other
     rank.
     evidence: http://127.0.0.1:4318/v1/jobs/demo/steps/12/critical-path
 
-    straggler  host   late in          steps  cost           per step  sure
-    rank 21    host2  compute forward  12-19  812 ± 9.00 ms  102 ms    98.7 %
+    straggler  host   late in          steps  cost          per step  sure
+    rank 21    host2  compute forward  12-19  812 ± 9.0 ms  102 ms    98.7 %
 
 clocks      8 clocks, off by up to 49.0 ms and 35.0 ppm of drift; aligned to
             host0 within ± 18.4 µs

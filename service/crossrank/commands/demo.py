@@ -35,8 +35,8 @@ from crossrank.simulate.job import Simulated, simulate
 JOB: Final = "demo"
 SEED: Final = 7
 STEPS: Final = 30
-SLOW: Final = SlowCompute(rank=21, phase="forward", steps=(10, 17), extra_ns=12_000_000)
-LOADER: Final = SlowLoader(rank=42, steps=(5, 24), extra_ns=45_000_000)
+SLOW: Final = SlowCompute(rank=21, phase="forward", steps=(8, 15), extra_ns=25_000_000)
+LOADER: Final = SlowLoader(rank=42, steps=(18, 25), extra_ns=45_000_000)
 PATIENCE_S: Final = 30.0
 
 

@@ -25,6 +25,14 @@ def _three_digits(value: float) -> str:
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
 
 
+def _two_digits(error: float) -> str:
+    """An error to two digits, hundredths at the finest: 12, 9.0, 0.41, 0.01; never 0, which no error is."""
+    size = abs(error)
+    if size >= 9.95:
+        return f"{error:,.0f}"
+    return f"{error:.1f}" if size >= 0.995 else f"{max(size, 0.01):.2f}"
+
+
 def duration(ns: float | None) -> str:
     """Nanoseconds in the unit that suits them, e.g. `12.3 ms`; `?` where unknown."""
     if ns is None:
@@ -41,7 +49,7 @@ def with_error(ns: float | None, error_ns: float | None) -> str:
         return duration(ns)
     for size, unit in _TIME_UNITS:
         if max(abs(ns), abs(error_ns)) >= size * (2 if unit == "min" else 0.9995):
-            return f"{_three_digits(ns / size)} ± {_three_digits(error_ns / size)} {unit}"
+            return f"{_three_digits(ns / size)} ± {_two_digits(error_ns / size)} {unit}"
     return f"{ns:.0f} ± {error_ns:.0f} ns"
 
 
