@@ -1,0 +1,152 @@
+"""What costs the job time, and what keeps us from knowing: findings of every class, each in one sentence with numbers.
+
+Order: what stops the job (hang, mismatch); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
+costliest first; then communication that nothing hides; then what limits the answers (missing ranks, clocks). Costs of different
+findings are each against the job as it was: fixing two of them may save less than their sum, when one hides the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crossrank.analysis.doubts import clock_doubt, first_mismatch
+from crossrank.analysis.excess import usual_step_ns
+from crossrank.analysis.exposed import exposed_communication
+from crossrank.analysis.links import SlowLink, find_slow_links
+from crossrank.analysis.replay import build_replay, end_of_steps_ns, start_of_steps_ns
+from crossrank.analysis.stalls import Stall, find_stalls
+from crossrank.analysis.steps import StepTable
+from crossrank.analysis.wording import capital, duration, in_steps, numbers, rank_list, rank_name, share
+from crossrank.model.findings import Finding, FindingClass, Straggler
+from crossrank.model.timeline import NO_STEP, Timeline
+from crossrank.model.topology import Topology
+
+_STALLS_TOLD = 3
+_SURE_STALL_STEPS = 5  # an operation open for this many usual steps will hardly end by itself
+_EXPOSED_SHARE = 0.1  # exposed communication below this share of the time is not a finding
+_CLOCK_SHARE = 0.05  # clock bounds above this share of a usual step are
+
+
+def find_bottlenecks(
+    timeline: Timeline, topology: Topology, steps: StepTable, stragglers: Sequence[Straggler],
+    *, first: int | None = None, last: int | None = None,
+) -> tuple[Finding, ...]:  # fmt: skip
+    """All findings over the steps from `first` to `last` (inclusive; None: no limit). `stragglers`: of the same steps."""
+    if len(timeline.trace) == 0:
+        return ()
+    usual_ns = usual_step_ns(timeline, steps.step)
+    stops = [_stall(s, usual_ns) for s in find_stalls(timeline, topology)[:_STALLS_TOLD]] + _mismatch(timeline)
+    causes = [straggler_finding(s) for s in stragglers]
+    structure: list[Finding] = []
+    if len(steps) >= 2:
+        graph = build_replay(timeline)
+        span_ns = end_of_steps_ns(graph, graph.recorded_ns, last) - start_of_steps_ns(graph, graph.recorded_ns, first)
+        links = find_slow_links(graph, timeline, topology, steps.step, first, last)
+        causes += [_link(link, topology, span_ns) for link in links]
+        exposed = exposed_communication(graph, steps.step, first, last)
+        if span_ns > 0 and exposed.cost_ns > _EXPOSED_SHARE * span_ns:
+            structure.append(_exposed(exposed.cost_ns, exposed.steps, span_ns))
+    causes.sort(key=lambda f: (-f.cost_ns, f.ranks))
+    return tuple(stops + causes + structure + _missing(topology) + _clock(timeline, usual_ns))
+
+
+def straggler_finding(s: Straggler) -> Finding:
+    """A straggler as a finding: slow loaders are data stalls, rare long stops are jitter."""
+    who = f"rank {s.rank} ({s.host})" if s.host else f"rank {s.rank}"
+    phase = "outside its named phases" if s.cause.kind == "step" else f"in {s.cause.name}"
+    class_: FindingClass = "straggler"
+    if s.is_jitter:
+        class_, what = "jitter", f"stopped now and then {phase}"
+    elif s.cause.kind == "data":
+        class_, what = "data_stall", f"was slow to get its data ({s.cause.name})"
+    else:
+        what = f"was slow {phase}"
+    part = s.cost_ns / s.span_of_time_ns if s.span_of_time_ns else 0.0
+    sentence = (
+        f"{who} {what} {in_steps(s.steps)}: {duration(s.cost_ns, s.cost_error_ns)} of {duration(s.span_of_time_ns)}"
+        f" ({share(part)}); without it each of these steps would be about {duration(s.cost_per_step_ns)} shorter."
+    )
+    return Finding(class_, (s.rank,), None, s.steps, s.cost_ns, s.cost_error_ns, part, s.confidence, capital(sentence))
+
+
+def _link(link: SlowLink, topology: Topology, span_ns: int) -> Finding:
+    part = link.cost_ns / span_ns if span_ns else 0.0
+    if link.group is None:
+        who = f"the link from {rank_name(link.ranks[0], topology.hosts)} to {rank_name(link.ranks[1], topology.hosts)}"
+        what = "message"
+    else:
+        who, what = f"group {link.group} ({rank_list(link.ranks)})", link.op
+    sentence = (
+        f"{who} was slow {in_steps(link.steps)}: each {what} took {duration(link.per_transfer_ns)} longer than on its peers,"
+        f" which cost {duration(link.cost_ns, link.cost_error_ns)} of {duration(span_ns)} ({share(part)})."
+    )
+    return Finding(
+        "slow_link", link.ranks, link.group, link.steps, link.cost_ns, link.cost_error_ns, part, link.confidence, capital(sentence)
+    )
+
+
+def _exposed(cost_ns: int, steps: tuple[int, ...], span_ns: int) -> Finding:
+    part = cost_ns / span_ns
+    sentence = (
+        f"Communication that no computation hides takes {duration(cost_ns)} of {duration(span_ns)} ({share(part)}),"
+        " not counting waits for late ranks."
+    )
+    return Finding("exposed_communication", (), None, steps, cost_ns, 0, part, 0.95, sentence)
+
+
+def _stall(stall: Stall, usual_ns: float) -> Finding:
+    step = f" of step {stall.step}" if stall.step != NO_STEP else ""
+    behind = [r for r in stall.absent if r not in stall.culprits]
+    sentence = (
+        f"{rank_list(stall.waiting)} wait{'s' if len(stall.waiting) == 1 else ''} in {stall.op} (group {stall.group}, number"
+        f" {stall.seq}){step}, open for {duration(stall.waited_ns)}; {rank_list(stall.culprits)}"
+        f" {'has' if len(stall.culprits) == 1 else 'have'} not arrived."
+        + (f" {capital(rank_list(behind))} {'is' if len(behind) == 1 else 'are'} held up elsewhere." if behind else "")
+    )
+    sure = 0.95 if usual_ns and stall.waited_ns > _SURE_STALL_STEPS * usual_ns else 0.6
+    steps = (stall.step,) if stall.step != NO_STEP else ()
+    return Finding("hang", stall.culprits, stall.group, steps, 0, 0, 0.0, sure, capital(sentence))
+
+
+def _mismatch(timeline: Timeline) -> list[Finding]:
+    found = first_mismatch(timeline)
+    if found is None:
+        return []
+    odd = "; ".join(f"rank {r} called {call}" for r, call in sorted(found.odd.items())[:4])
+    more = f" ({found.count} such collectives in all)" if found.count > 1 else ""
+    sentence = (
+        f"The members of group {found.group} disagree on number {found.seq}: {odd}, the others {found.majority}{more};"
+        " a rank may have skipped an operation before."
+    )
+    steps = (found.step,) if found.step != NO_STEP else ()
+    return [Finding("mismatch", tuple(sorted(found.odd)), found.group, steps, 0, 0, 0.0, 0.95, sentence)]
+
+
+def _missing(topology: Topology) -> list[Finding]:
+    if not topology.missing_count:
+        return []
+    n = topology.missing_count
+    sentence = (
+        f"Nothing was received from {n} of {topology.world_size} ranks ({numbers(topology.missing)});"
+        " what they did, and whether they were late, is not known."
+    )
+    return [Finding("missing_rank", topology.missing[:64], None, (), 0, 0, 0.0, 1.0, sentence)]
+
+
+def _clock(timeline: Timeline, usual_ns: float) -> list[Finding]:
+    doubt = clock_doubt(timeline)
+    told: list[Finding] = []
+    if len(doubt.components) > 1:
+        sizes = ", ".join(f"{c[0]} and {len(c) - 1} more" if len(c) > 1 else c[0] for c in doubt.components[:4])
+        sentence = (
+            f"The clocks fall into {len(doubt.components)} sets that no communication connects ({sizes}):"
+            " times of different sets cannot be compared."
+        )
+        told.append(Finding("clock", (), None, (), 0, 0, 0.0, 1.0, sentence))
+    if usual_ns and doubt.bound_ns > _CLOCK_SHARE * usual_ns:
+        sentence = (
+            f"Two clocks may be wrong against each other by up to {duration(doubt.bound_ns)},"
+            f" {share(doubt.bound_ns / usual_ns)} of a usual step: who came last is not always known."
+        )
+        told.append(Finding("clock", (), None, (), 0, 0, 0.0, 1.0, sentence))
+    return told
