@@ -389,6 +389,27 @@ def test_a_rank_that_is_none_refuses_the_span(sent):
     assert [r.reason for r in from_protobuf(span(attributes={"crossrank.rank": sent})).rejections] == ["bad_type"]
 
 
+def test_a_resource_rank_that_is_none_refuses_spans_without_their_own():
+    resource = [("crossrank.job", "j"), ("rank", "five")]
+    admitted = from_protobuf(span(), span(attributes={"rank": 5}), resource=resource)
+    assert [(r.index, r.reason) for r in admitted.rejections] == [(0, "bad_type")]
+    assert admitted.events.column("rank").to_pylist() == [5]
+
+
+def test_entity_references_of_a_resource_are_kept():
+    request = ExportTraceServiceRequest()
+    part = request.resource_spans.add()
+    part.resource.entity_refs.add(type="host", id_keys=["host.id"], schema_url="https://e")
+    part.scope_spans.add().spans.append(span())
+    entity = {"schema_url": "https://e", "type": "host", "id_keys": ["host.id"], "description_keys": []}
+    assert json.loads(only(take("traces", "application/x-protobuf", request.SerializeToString(), job="j"))["otel"])["resource"][
+        "entity_refs"
+    ] == [entity]
+    sent = {"entityRefs": [{"type": "host", "idKeys": ["host.id"], "schemaUrl": "https://e"}]}
+    body = json.dumps({"resourceSpans": [{"resource": sent, "scopeSpans": [{"spans": [GOOD]}]}]}).encode()
+    assert json.loads(only(take("traces", "application/json", body, job="j"))["otel"])["resource"]["entity_refs"] == [entity]
+
+
 def test_a_value_that_does_not_fit_its_column_stays_an_attribute():
     admitted = from_protobuf(span(attributes={"crossrank.step": "warmup", "bytes": -1, "kind": "weird", "op": 7}))
     row = only(admitted)

@@ -83,6 +83,7 @@ class Around:
 
     columns: dict[str, Any]
     service_job: str | None
+    bad_rank: bool  # the resource names a rank that is none
     instance: str
     resource: msgspec.Raw | None
     scope: msgspec.Raw | None
@@ -120,9 +121,11 @@ class SpanRows:
         if self._scopes > _SCOPES_MAX:
             raise BodyTooLarge(f"The body has more than {_SCOPES_MAX} scopes")
         attrs: dict[str, Any] = resource.get("attributes", {})
+        found = resource_columns(attrs)
         who = attrs.get("service.instance.id") or attrs.get("process.pid")
         return Around(
-            columns=resource_columns(attrs),
+            columns=found.columns,
+            bad_rank=found.bad_rank,
             service_job=service_job(attrs),
             instance=str(who)[:64] if isinstance(who, (str, int)) else "",
             resource=_raw(resource, self._limits),
@@ -150,10 +153,10 @@ class SpanRows:
             return
         found = find_columns(span.attrs)
         self._unfit.update(found.unfit)
-        if "crossrank.rank" in found.unfit or "rank" in found.unfit:
+        columns = about.columns | found.columns
+        if found.bad_rank or ("rank" not in columns and about.bad_rank):
             self.refuse(index, reasons.BAD_TYPE, "rank must be an integer from 0 to 2147483647", about)
             return
-        columns = about.columns | found.columns
         if "job" not in columns:
             columns["job"] = self._job or about.service_job
         self._place(columns, span, about)
@@ -163,27 +166,15 @@ class SpanRows:
         except TooDeep:
             self.refuse(index, reasons.TOO_DEEP, "", about)
             return
-        self._text_bytes += len(attrs or "") + len(otel or "")
+        columns |= _sent_fields(span, self._limits)
+        columns |= {"attrs": attrs, "otel": otel, "flags": _flags(span, cut=cut or otel_cut)}
+        columns.setdefault("name", span.name or None)
+        self._append(index, columns)
+
+    def _append(self, index: int, columns: dict[str, Any]) -> None:
+        self._text_bytes += len(columns["attrs"] or "") + len(columns["otel"] or "")
         if self._text_bytes > _TEXTS_PER_BODY * self._limits.body_bytes:
             raise BodyTooLarge("The resource and scope attributes are too large to be kept with each of their spans")
-        columns |= {
-            "trace_id": span.trace_id,
-            "span_id": span.span_id,
-            "parent_span_id": span.parent_span_id
-            if len(span.parent_span_id) == SPAN_ID_BYTES and any(span.parent_span_id)
-            else None,
-            "start_ns": span.start_ns,
-            "end_ns": span.end_ns or None,
-            "links": [ln.span_id for ln in span.links if len(ln.span_id) == SPAN_ID_BYTES and any(ln.span_id)][
-                : self._limits.links_per_event
-            ]
-            or None,
-            "attrs": attrs,
-            "otel": otel,
-            "flags": (int(EventFlag.TRUNCATED) if cut or otel_cut else 0)
-            | (int(EventFlag.INVALID_PARENT) if _parent_invalid(span) else 0),
-        }
-        columns.setdefault("name", span.name or None)
         for name, values in self._columns.items():
             values.append(columns.get(name))
         self._index.append(index)
@@ -231,8 +222,26 @@ def _fault(span: Span) -> tuple[str, str] | None:
     return None
 
 
-def _parent_invalid(span: Span) -> bool:
-    return span.parent_invalid or len(span.parent_span_id) not in (0, SPAN_ID_BYTES)
+def _is_span_id(raw: bytes) -> bool:
+    return len(raw) == SPAN_ID_BYTES and any(raw)
+
+
+def _sent_fields(span: Span, limits: Limits) -> dict[str, Any]:
+    """The columns that are fields of a span, not attributes."""
+    links = [link.span_id for link in span.links if _is_span_id(link.span_id)][: limits.links_per_event]
+    return {
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_span_id if _is_span_id(span.parent_span_id) else None,
+        "start_ns": span.start_ns,
+        "end_ns": span.end_ns or None,
+        "links": links or None,
+    }
+
+
+def _flags(span: Span, *, cut: bool) -> int:
+    parent_invalid = span.parent_invalid or len(span.parent_span_id) not in (0, SPAN_ID_BYTES)
+    return (int(EventFlag.TRUNCATED) if cut else 0) | (int(EventFlag.INVALID_PARENT) if parent_invalid else 0)
 
 
 def _otel(span: Span, about: Around, limits: Limits) -> tuple[str | None, bool]:

@@ -86,11 +86,26 @@ def _around_part(found: Mapping[str, msgspec.Raw], key: str, limits: Limits) -> 
             "attributes": _attributes(part),
             "dropped_attributes_count": _unsigned(part, "droppedAttributesCount", "dropped_attributes_count", _UINT32),
             "schema_url": _text({"schemaUrl": schema}, "schemaUrl", "schema_url"),
+            "entity_refs": [
+                _entity(_map(e, "entityRefs")) for e in _list({"entityRefs": _get(part, "entityRefs", "entity_refs")}, "entityRefs")
+            ],
         }
     except Refused as refused:
         raise UndecodableBody(f"The {key} cannot be read: {refused.detail}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:
         raise UndecodableBody(f"The {key} cannot be read: {fault}") from fault
+
+
+def _entity(found: dict[str, Any]) -> dict[str, Any]:
+    def names(camel: str, snake: str) -> list[str]:
+        return [_string(name) for name in _list({camel: _get(found, camel, snake)}, camel)]
+
+    return {
+        "schema_url": _text(found, "schemaUrl", "schema_url"),
+        "type": _text(found, "type", "type"),
+        "id_keys": names("idKeys", "id_keys"),
+        "description_keys": names("descriptionKeys", "description_keys"),
+    }
 
 
 def _add(item: msgspec.Raw, context: Around, rows: SpanRows, limits: Limits) -> None:

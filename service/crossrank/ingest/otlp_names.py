@@ -8,7 +8,7 @@ column's own name lives there; one under another convention's name is copied, an
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from crossrank.ingest.known_names import FIT, PREFIX
@@ -52,6 +52,11 @@ class Found:
     rest: dict[str, Any]
     unfit: tuple[str, ...]
 
+    @property
+    def bad_rank(self) -> bool:
+        """A rank was given, but it cannot be one."""
+        return PREFIX + "rank" in self.unfit or "rank" in self.unfit
+
 
 def find_columns(attrs: dict[str, Any]) -> Found:
     """Splits attributes into columns and the rest."""
@@ -82,15 +87,14 @@ def _fit(column: str, sureness: int, value: Any) -> Any:
     return FIT[column](value)
 
 
-def resource_columns(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Columns that a resource gives to all its spans, `job` aside from the service name (see `service_job`)."""
-    columns = find_columns(attrs).columns
-    columns.pop("name", None)
-    columns.pop("kind", None)
+def resource_columns(attrs: dict[str, Any]) -> Found:
+    """Columns that a resource gives to all its spans; the service name is not among them, see `service_job`."""
+    found = find_columns(attrs)
+    columns = {column: value for column, value in found.columns.items() if column not in ("name", "kind")}
     instance = attrs.get("service.instance.id")
     if "rank" not in columns and isinstance(instance, str) and (m := _INSTANCE_RANK.fullmatch(instance)):
         columns["rank"] = int(m.group(1))
-    return columns
+    return replace(found, columns=columns)
 
 
 def service_job(attrs: dict[str, Any]) -> str | None:

@@ -45,6 +45,10 @@ def _resource_spans(walk: Walk, start: int, end: int, rows: SpanRows, limits: Li
     about = {
         "attributes": attributes(resource.attributes),
         "dropped_attributes_count": resource.dropped_attributes_count,
+        "entity_refs": [
+            {"schema_url": e.schema_url, "type": e.type, "id_keys": list(e.id_keys), "description_keys": list(e.description_keys)}
+            for e in resource.entity_refs
+        ],
         "schema_url": _text(walk, _places(walk, start, end, _RESOURCE_SCHEMA)),
     }
     for at, to in _places(walk, start, end, _SCOPE_SPANS):
