@@ -1,0 +1,71 @@
+"""Happened-before between spans against plain reachability, with every witness checked."""
+
+import networkx as nx
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossrank.reconstruct.causality import causal_index, relation
+from crossrank.reconstruct.match import match
+from crossrank.reconstruct.order import replay
+from tests.support.events import collective, trace_of
+from tests.support.naive_order import happened_before
+from tests.support.random_jobs import random_rows
+
+
+def prepared(*rows):
+    trace = trace_of(*rows)
+    matches = match(trace)
+    order = replay(trace, matches)
+    return trace, causal_index(trace, matches, order), happened_before(trace, matches, order.broken)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_equals_reachability_for_all_pairs(seed, ranks):
+    rows = random_rows(seed, ranks=ranks, operations=12, garbage_clocks=True)
+    rng = np.random.default_rng(seed)
+    for row in rows:
+        row["lane"] = str(rng.integers(2))
+        if row.get("seq") and rng.random() < 0.05:
+            row["seq"] = int(rng.integers(1, 4))
+    trace, index, graph = prepared(*rows)
+    after = {stamp: nx.descendants(graph, stamp) for stamp in graph}
+    for a in range(len(trace)):
+        for b in range(len(trace)):
+            found = relation(index, a, b)
+            before, later = (2 * b in after.get(2 * a + 1, ()), 2 * a in after.get(2 * b + 1, ()))
+            assert found.relation == ("before" if before else "after" if later else "concurrent")
+            check_witness(after, found, *((a, b) if before else (b, a)))
+
+
+def check_witness(after, found, first, last):
+    if found.relation == "concurrent":
+        assert found.path == ()
+        return
+    assert (found.path[0], found.path[-1]) == (first, last)
+    for one, two in zip(found.path[:-1], found.path[1:], strict=True):
+        assert any(2 * two + side in after.get(2 * one + end, ()) for end in (0, 1) for side in (0, 1))
+
+
+def test_a_collective_orders_what_came_before_and_after_it_on_other_ranks():
+    trace, index, _ = prepared(
+        {"rank": 0, "name": "before", "at": (500, 600)},
+        collective(0, 1, (600, 700)),
+        collective(1, 1, (0, 10)),
+        {"rank": 1, "name": "after", "at": (20, 30)},
+        {"rank": 1, "name": "beside", "at": (-20, -10)},
+    )
+    span = {trace.names[n]: i for i, n in enumerate(trace.name.tolist())}
+    reduces = [i for i, n in enumerate(trace.name.tolist()) if trace.names[n] == "all_reduce"]
+    found = relation(index, span["before"], span["after"])
+    assert found.relation == "before"
+    assert found.path == (span["before"], reduces[0], reduces[1], span["after"])
+    assert relation(index, span["after"], span["before"]).relation == "after"
+    assert relation(index, span["before"], span["beside"]).relation == "concurrent"
+    assert relation(index, *reduces).relation == "concurrent"
+
+
+def test_an_open_span_is_before_nothing():
+    _, index, _ = prepared({"name": "hung", "at": (0, None)}, {"name": "later", "at": (10, 20)})
+    assert relation(index, 0, 1).relation == "concurrent"
