@@ -137,6 +137,9 @@ def test_too_many_events():
         take("events", "application/x-ndjson", b"{}\n" * 11, limits=Limits(events_per_body=10))
     with pytest.raises(BodyTooLarge):
         take("events", "application/json", b"[" + b"0," * 1000 + b"0]", limits=Limits(events_per_body=10))
+    for kind, body in (("events", b"[%s0]"), ("events", b'{"events":[%s0]}'), ("traces", b'{"resourceSpans":[%s0]}')):
+        with pytest.raises(BodyTooLarge):
+            take(kind, "application/json", body % (b"0," * 6_000_001))
 
 
 def one(change, **options):
@@ -245,4 +248,4 @@ def test_bad_links_are_dropped_and_the_event_kept():
 
 def test_fields_beside_events_are_named():
     admitted = take("events", "application/json", json.dumps({"events": [GOOD], "host": "h"}).encode())
-    assert admitted.warnings == ("fields beside `events` were ignored: host",)
+    assert admitted.warnings == ("fields beside `events` are ignored: host",)

@@ -22,6 +22,7 @@ from crossrank.ingest.attrs import TooDeep, attrs_text
 from crossrank.ingest.decoded import CHUNK_ROWS, RAW_SCHEMA, Decoded, places, raw_table
 from crossrank.ingest.event_form import COLUMNS, EventForm, Refused, from_mapping, settle
 from crossrank.ingest.ids import SPAN_ID_BYTES, TRACE_ID_BYTES, hex_column, hex_id, is_unset
+from crossrank.ingest.json_slices import ABSENT, elements, fields, is_object
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray
 from crossrank.model.flags import EventFlag
@@ -29,11 +30,8 @@ from crossrank.model.post import Rejection
 
 _FORM: Final = msgspec.json.Decoder(EventForm)
 _ANY: Final = msgspec.json.Decoder()
-_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LINE: Final = re.compile(rb"[^\s][^\n]*")
 _BOM: Final = b"\xef\xbb\xbf"
-_VALUES_PER_EVENT: Final = 8  # an array of bare numbers would cost 30 times its size; no array of events has so many commas
 _GET: Final = {name: attrgetter(name) for name in COLUMNS}
 _PLAIN: Final = tuple(name for name in COLUMNS if name not in ("trace_id", "span_id", "parent_span_id", "links", "attrs", "otel"))
 
@@ -52,38 +50,34 @@ def decode_json(body: bytes, job: str | None, limits: Limits) -> Decoded:
     if not body:
         return _decode((), job, limits)
     if body.startswith(b"["):
-        return _decode(_elements(body, limits), job, limits)
+        return _decode(elements(body, "The array of events"), job, limits)
     first_line, _, more = body.partition(b"\n")
-    if more and _is_object(first_line):
+    if more and is_object(first_line):
         return decode_lines(body, job, limits)
-    try:
-        fields = _FIELDS.decode(body)
-    except (msgspec.DecodeError, RecursionError) as fault:
-        raise UndecodableBody(f"The body is neither a JSON array, an object nor NDJSON: {fault}") from fault
-    if "events" not in fields:
+    envelope = fields(body, _Envelope, "The body")
+    if not bytes(envelope.events):
         return _decode((body,), job, limits)
-    decoded = _decode(_elements(bytes(fields["events"]), limits), job, limits)
-    if len(fields) > 1:
-        others = ", ".join(sorted(key[:40] for key in fields if key != "events")[:10])
-        decoded.warnings.append(f"fields beside `events` were ignored: {others}")
+    decoded = _decode(elements(envelope.events, "The array of events"), job, limits)
+    if other := _field_beside(body):
+        decoded.warnings.append(f"fields beside `events` are ignored: {other}")
     return decoded
 
 
-def _is_object(line: bytes) -> bool:
-    try:
-        _FIELDS.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
+class _Envelope(msgspec.Struct):
+    events: msgspec.Raw = ABSENT
 
 
-def _elements(array: bytes, limits: Limits) -> list[msgspec.Raw]:
-    if array.count(b",") > _VALUES_PER_EVENT * limits.events_per_body:
-        raise BodyTooLarge("The array holds too many values; send it in parts or as NDJSON")
+class _EnvelopeAlone(_Envelope, forbid_unknown_fields=True):
+    pass
+
+
+def _field_beside(body: bytes) -> str:
+    """The first field of an envelope that is not `events`."""
     try:
-        return _ELEMENTS.decode(array)
-    except (msgspec.DecodeError, RecursionError) as fault:
-        raise UndecodableBody(f"The array of events cannot be read: {fault}") from fault
+        msgspec.json.decode(body, type=_EnvelopeAlone)
+    except msgspec.ValidationError as fault:
+        return str(fault).partition("`")[2].rpartition("`")[0][:60]
+    return ""
 
 
 def _decode(items: Iterable[bytes | msgspec.Raw], job: str | None, limits: Limits) -> Decoded:

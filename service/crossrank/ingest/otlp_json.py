@@ -21,14 +21,12 @@ from crossrank.ingest.attrs import TooDeep
 from crossrank.ingest.decoded import Decoded
 from crossrank.ingest.event_form import Refused
 from crossrank.ingest.ids import is_unset
+from crossrank.ingest.json_slices import ABSENT, elements, fields
 from crossrank.ingest.otlp_common import Around, Span, SpanEvent, SpanLink, SpanRows
 from crossrank.ingest.otlp_values import bytes_value, double_value
 from crossrank.limits import Limits
 
-_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
-_VALUES_PER_SPAN: Final = 64
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _UINT32: Final = 2**32
@@ -38,48 +36,58 @@ _DOUBLES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": f
 
 def decode(body: bytes, job: str | None, limits: Limits) -> Decoded:
     """An ExportTraceServiceRequest in JSON. Raises UndecodableBody, BodyTooLarge."""
-    if body.count(b",") > _VALUES_PER_SPAN * limits.events_per_body:
-        raise BodyTooLarge("The body holds too many values")
     rows = SpanRows(job, limits)
-    for resource_spans in _elements(_object(body, "the body"), "resourceSpans", "resource_spans"):
-        part = _object(resource_spans, "resourceSpans")
-        resource = _around_part(part, "resource", limits)
-        for scope_spans in _elements(part, "scopeSpans", "scope_spans"):
-            inner = _object(scope_spans, "scopeSpans")
+    request = fields(body, _Request, "The OTLP JSON body")
+    for resource_spans in _either(request.resource_spans, request.resource_spans_snake, "resourceSpans"):
+        part = fields(resource_spans, _ResourceSpans, "resourceSpans")
+        resource = _around_part(part.resource, part.schema_url, "resource", limits)
+        for scope_spans in _either(part.scope_spans, part.scope_spans_snake, "scopeSpans"):
+            inner = fields(scope_spans, _ScopeSpans, "scopeSpans")
             try:
-                context = rows.around(resource, _around_part(inner, "scope", limits))
+                context = rows.around(resource, _around_part(inner.scope, inner.schema_url, "scope", limits))
             except TooDeep:
                 raise UndecodableBody("Attributes of the resource or scope are nested too deeply") from None
-            for item in _elements(inner, "spans", "spans"):
+            for item in elements(inner.spans, "spans"):
                 _add(item, context, rows, limits)
     return rows.decoded()
 
 
-def _object(data: bytes | msgspec.Raw, what: str) -> dict[str, msgspec.Raw]:
-    try:
-        return _FIELDS.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:
-        raise UndecodableBody(f"The body is not OTLP JSON: {what} cannot be read: {fault}") from fault
+class _Request(msgspec.Struct):
+    resource_spans: msgspec.Raw = msgspec.field(name="resourceSpans", default=ABSENT)
+    resource_spans_snake: msgspec.Raw = msgspec.field(name="resource_spans", default=ABSENT)
 
 
-def _elements(found: Mapping[str, msgspec.Raw], camel: str, snake: str) -> list[msgspec.Raw]:
-    data = found.get(camel, found.get(snake))
-    if data is None or bytes(data) == b"null":
-        return []
-    try:
-        return _ELEMENTS.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:
-        raise UndecodableBody(f"The body is not OTLP JSON: {camel} cannot be read: {fault}") from fault
+class _WithSchema(msgspec.Struct):
+    schema_url_camel: msgspec.Raw = msgspec.field(name="schemaUrl", default=ABSENT)
+    schema_url_snake: msgspec.Raw = msgspec.field(name="schema_url", default=ABSENT)
+
+    @property
+    def schema_url(self) -> msgspec.Raw:
+        return self.schema_url_camel if bytes(self.schema_url_camel) else self.schema_url_snake
 
 
-def _around_part(found: Mapping[str, msgspec.Raw], key: str, limits: Limits) -> dict[str, Any]:
+class _ResourceSpans(_WithSchema):
+    resource: msgspec.Raw = ABSENT
+    scope_spans: msgspec.Raw = msgspec.field(name="scopeSpans", default=ABSENT)
+    scope_spans_snake: msgspec.Raw = msgspec.field(name="scope_spans", default=ABSENT)
+
+
+class _ScopeSpans(_WithSchema):
+    scope: msgspec.Raw = ABSENT
+    spans: msgspec.Raw = ABSENT
+
+
+def _either(camel: msgspec.Raw, snake: msgspec.Raw, what: str) -> list[msgspec.Raw]:
+    return elements(camel if bytes(camel) not in (b"", b"null") else snake, what)
+
+
+def _around_part(data: msgspec.Raw, schema_url: msgspec.Raw, key: str, limits: Limits) -> dict[str, Any]:
     """A resource or scope, with the schema URL that stands beside it."""
-    data = found.get(key, msgspec.Raw(b"null"))
-    if len(memoryview(data)) > limits.event_bytes:
+    if len(memoryview(data)) + len(memoryview(schema_url)) > limits.event_bytes:
         raise BodyTooLarge(f"A {key} is larger than {limits.event_bytes} bytes")
     try:
-        part = _map(_ANY.decode(data), key)
-        schema = _ANY.decode(found.get("schemaUrl", found.get("schema_url", msgspec.Raw(b"null"))))
+        part = _map(_ANY.decode(bytes(data) or b"null"), key)
+        schema = _ANY.decode(bytes(schema_url) or b"null")
         return {
             "name": _text(part, "name", "name"),
             "version": _text(part, "version", "version"),
