@@ -5,6 +5,7 @@ Pure: answers in, styled lines out. The order is that of a reader in a hurry; th
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ FINDINGS_SHOWN: Final = 10
 STRAGGLERS_SHOWN: Final = 10
 _LABEL: Final = 10  # columns of the labels on the left
 _INDENT: Final = " " * (_LABEL + 2)
+_WITH_UNIT: Final = re.compile(r"(\d|±) (?=(±|%|ns|µs|ms|s|min|ppm|\d)\b|±|%)")
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -59,7 +61,7 @@ def headline(report: Report, width: int) -> Iterator[Text]:
     else:
         sentence, style = "No training step to report on: no event carries a step, and none of kind `step` has come.", "bold"
     yield Text(f"{plain(report.summary['job'])}", "bold")
-    for line in textwrap.wrap(sentence, width):
+    for line in wrap(sentence, width):
         yield Text(line, style)
 
 
@@ -101,7 +103,7 @@ def step_times(report: Report, width: int) -> Iterator[Text]:
 
 
 def findings(report: Report, width: int) -> Iterator[Text]:
-    """Each finding in two lines: its figures, its sentence."""
+    """Each finding: its figures and, but for the first, its sentence."""
     found = report.bottlenecks["findings"]
     if not found:
         return
@@ -111,8 +113,8 @@ def findings(report: Report, width: int) -> Iterator[Text]:
     yield Text(f"    {padded[0]}", "dim")
     for number, (finding, line) in enumerate(zip(found, padded[1:], strict=False), start=1):
         yield Text(f"{number:>2}  {line}", "bold")
-        for part in textwrap.wrap(plain(finding["sentence"], 500), width - 4):
-            yield Text(f"    {part}")
+        if number > 1:  # the first one's sentence is the headline
+            yield from (Text(f"    {part}") for part in wrap(plain(finding["sentence"], 500), width - 4))
     if len(found) > FINDINGS_SHOWN:
         yield Text(f"    and {count(len(found) - FINDINGS_SHOWN, 'finding')} more (--json shows all)", "dim")
     if report.base and found[0].get("evidence"):
@@ -203,6 +205,11 @@ def sure(confidence: float) -> str:
     return "> 99.9 %" if confidence > 0.999 else percent(confidence)
 
 
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width`; a number is not parted from its unit or its error."""
+    return [line.replace("\u00a0", " ") for line in textwrap.wrap(_WITH_UNIT.sub("\\1\u00a0", text), width)]
+
+
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks, 4)}"
 
@@ -218,5 +225,5 @@ def _label(label: str) -> str:
 
 
 def _fact(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
-    for number, part in enumerate(textwrap.wrap(text, max(20, width - len(_INDENT)))):
+    for number, part in enumerate(wrap(text, max(20, width - len(_INDENT)))):
         yield Text(_label(label) if number == 0 else _INDENT).append(part, style)
