@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossrank.reconstruct.match import match
-from crossrank.reconstruct.order import replay
+from crossrank.reconstruct.order import STANDSTILLS_MAX, replay
 from tests.support.events import collective, message, trace_of
 from tests.support.naive_order import happened_before, lamport_depths
 from tests.support.random_jobs import random_rows
@@ -70,3 +70,12 @@ def test_a_message_to_oneself_that_comes_before_it_is_sent():
 def test_no_stamps_no_order():
     _, order = check(trace_of())
     assert len(order.stamps) == 0
+
+
+def test_garbage_without_end_is_given_up_in_bounded_time():
+    rows = []
+    for i in range(STANDSTILLS_MAX + 50):
+        for r in (0, 1):
+            rows += [message("recv", r, 1 - r, i, (10 * i, 10 * i + 1)), message("send", r, 1 - r, i, (10 * i + 2, 10 * i + 3))]
+    matches, order = check(trace_of(*rows))
+    assert STANDSTILLS_MAX < len(order.broken) <= len(matches.messages)

@@ -65,11 +65,15 @@ def _adopt_orphans(of_pair: list[tuple[str, tuple[int, ...]] | None], place: np.
     for i, key in enumerate(of_pair):
         if key is not None and key[1]:
             by_name.setdefault(key[0], {}).setdefault(key[1], i)
+    if not any(key is not None and not key[1] and key[0] in by_name for key in of_pair):
+        return place
     out = place.copy()
+    by_place = np.argsort(place, kind="stable")
+    edges = np.searchsorted(place[by_place], np.arange(len(of_pair) + 1))
     for i, key in enumerate(of_pair):
         if key is None or key[1] or key[0] not in by_name:
             continue
-        rows = np.flatnonzero(place == i)
+        rows = by_place[edges[i] : edges[i + 1]]
         adopted = _homes(np.unique(rank[rows]), by_name[key[0]])
         ranks = np.array(sorted(adopted), dtype=np.int64)
         homes = np.array([adopted[r] for r in ranks.tolist()], dtype=np.int64)

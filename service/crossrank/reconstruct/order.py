@@ -9,10 +9,13 @@ topological, and the Lamport clock falls out of the same pass:
 
 If all lanes stand still, the gates they wait at form a cycle: something was matched wrongly, because no real run can do this. Of
 every cycle the gate with the fewest members is dropped (it has the least support), reported in `broken`, and the replay goes on.
-Cost O(stamps); each standstill adds O(lanes + members of the gates waited at).
+Cost O(stamps); each standstill adds O(lanes + members of the gates waited at). After STANDSTILLS_MAX of them, which only garbage
+reaches, all gates still closed are dropped at once.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from numba import njit
@@ -22,6 +25,8 @@ from crossrank.model.gates import Gates, gates_of
 from crossrank.model.matches import Matches
 from crossrank.model.order import Order
 from crossrank.model.trace import JobTrace
+
+STANDSTILLS_MAX = 1_000
 
 
 def replay(trace: JobTrace, matches: Matches) -> Order:
@@ -38,21 +43,26 @@ def replay(trace: JobTrace, matches: Matches) -> Order:
     gate_clock = np.zeros(len(gates), dtype=np.int64)
     come = np.zeros(len(gates), dtype=np.int64)
     ready = np.arange(lanes, dtype=np.int32)[::-1].copy()
+    waiting = np.full(len(gates), -1, dtype=np.int32), np.full(lanes, -1, dtype=np.int32)
     done = 0
     broken: list[int] = []
-    while True:
+    for standstills in itertools.count(1):
         done = _run(
             trace.lane_stamps, trace.lane_stamp_ptr, gates.arrives, gates.waits,
-            need, come, gate_clock, at, blocked_at, clock, ready, order, lamport, done,
+            need, come, gate_clock, at, blocked_at, clock, *waiting, ready, order, lamport, done,
         )  # fmt: skip
         if done == len(order):
             break
-        weakest = state.weakest_of_cycles(blocked_at, lamport)
-        assert weakest, (done, len(order))
-        broken += weakest
-        need[weakest] = 0
-        gate_clock[weakest] = 0
-        ready = np.flatnonzero(np.isin(blocked_at, weakest)).astype(np.int32)[::-1].copy()
+        if standstills < STANDSTILLS_MAX:
+            dropped = state.weakest_of_cycles(blocked_at, lamport)
+        else:
+            dropped = np.flatnonzero(come < need).tolist()
+        assert dropped, (done, len(order))
+        broken += dropped
+        need[dropped] = 0
+        gate_clock[dropped] = 0
+        ready = np.flatnonzero((blocked_at >= 0) & (need[blocked_at] == 0)).astype(np.int32)[::-1].copy()
+        waiting[0][blocked_at[ready]] = -1
         blocked_at[ready] = -1
     return Order(order, lamport, tuple(gates.name(g) for g in sorted(broken)))
 
@@ -61,22 +71,17 @@ def replay(trace: JobTrace, matches: Matches) -> Order:
 def _run(
     stamps: Int64Array, ptr: Int64Array, arrives: Int32Array, waits: Int32Array,
     need: Int64Array, come: Int64Array, gate_clock: Int64Array, at: Int64Array, blocked_at: Int32Array, clock: Int64Array,
-    ready: Int32Array, order: Int64Array, lamport: Int64Array, done: int,
+    head: Int32Array, following: Int32Array, ready: Int32Array, order: Int64Array, lamport: Int64Array, done: int,
 ) -> int:  # fmt: skip
-    """Runs all ready lanes until each has ended or waits; returns the number of stamps passed so far."""
-    lanes = len(at)
-    stack = np.empty(lanes + 1, dtype=np.int32)
+    """Runs all ready lanes until each has ended or waits; returns the number of stamps passed so far.
+
+    The lanes that wait at a gate are a linked list: `head` [gates], `following` [lanes].
+    """
+    stack = np.empty(len(at) + 1, dtype=np.int32)
     top = 0
     for lane in ready:
         stack[top] = lane
         top += 1
-    # Waiting lanes of a gate as a linked list, rebuilt here because a standstill may have released some.
-    head = np.full(len(need), -1, dtype=np.int32)
-    following = np.full(lanes, -1, dtype=np.int32)
-    for lane in range(lanes - 1, -1, -1):
-        if blocked_at[lane] >= 0:
-            following[lane] = head[blocked_at[lane]]
-            head[blocked_at[lane]] = lane
     while top > 0:
         top -= 1
         lane = stack[top]

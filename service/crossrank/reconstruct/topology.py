@@ -137,9 +137,12 @@ def _conflicts(
         for r, row in sorted(said.items())
         if row.get("host") and trace.hosts.get(r, row["host"]) != row["host"]
     ]
+    by_name: dict[str, list[tuple[int, ...]]] = {}
+    for name, ranks in groups:
+        by_name.setdefault(name, []).append(ranks)
     for group in posted.get("groups") or ():
         told = tuple(sorted(set(group["ranks"])))
-        seen = [ranks for name, ranks in groups if name == group["name"]]
+        seen = by_name.get(group["name"])
         if seen and told not in seen:
             found.append(f"Group {group['name']!r}: {len(told)} members were posted, events say {len(seen[0])} others.")
     return found
