@@ -36,7 +36,6 @@ class CollectiveTimes:
     last_arrival_ns: Int64Array  # [k]
     last_arriver: Int32Array  # [k] rank, if `decided`
     decided: BoolArray  # [k] the last arriver is known beyond the clock bounds
-    last_member: Int64Array  # [k] span of the member that arrived last by the times alone, lowest rank in a tie
     spread_ns: Int64Array  # [k] last arrival - first arrival
     spread_bound_ns: Int64Array  # [k] the spread is right within this; UNALIGNED_NS when nothing relates the two clocks
     ended: BoolArray  # [k] every member seen has ended
@@ -96,7 +95,6 @@ def collective_times(timeline: Timeline) -> CollectiveTimes:
         last_arrival_ns=last_arrival,
         last_arriver=trace.rank[found.member[last]],
         decided=certain & found.complete & (np.diff(found.ptr) > 1),
-        last_member=found.member[last],
         spread_ns=last_arrival - first_arrival,
         spread_bound_ns=timeline.clocks.pair_bound_ns[domain[earliest], domain[last]] + shift[earliest] + shift[last],
         ended=ended,
