@@ -205,6 +205,9 @@ def simulate(
 def demo(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder of the demo's data.")] = Path("data/demo"),
     port: Port = 4318,
+    speed: Annotated[
+        float, typer.Option("--speed", metavar="X", min=0.1, help="How many times faster than life the job runs.")
+    ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Stop after the report instead of serving on.")] = False,
 ) -> None:
     """Start a service, post a simulated 64-rank job to it while it runs, print the report, and keep serving until Ctrl-C.
@@ -213,7 +216,7 @@ def demo(
     """
     from crossrank.commands.demo import run_demo
 
-    run_demo(data=data, port=port, once=once)
+    run_demo(data=data, port=port, speed=speed, once=once)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ LOADER: Final = SlowLoader(rank=42, steps=(18, 25), extra_ns=45_000_000)
 PATIENCE_S: Final = 30.0
 
 
-def run_demo(*, data: Path, port: int, once: bool) -> None:
+def run_demo(*, data: Path, port: int, speed: float, once: bool) -> None:
     """Runs the demo; returns after the report when `once`, else when the service ends. Raises CrossrankError."""
     began_ns = timesource.monotonic_ns()
     console = Console(highlight=False)
@@ -60,7 +60,7 @@ def run_demo(*, data: Path, port: int, once: bool) -> None:
             service.wait_ready(answers)
             console.print(f"serving on {service.url} with data folder {data}", soft_wrap=True)
             _forget_last_run(answers)
-            _post(simulated, answers, console, began_ns)
+            _post(simulated, answers, console, began_ns, speed)
             console.print()
             print_report(fetch(answers, JOB), console)
         console.print()
@@ -83,7 +83,7 @@ def _forget_last_run(answers: HttpAnswers) -> None:
         return
 
 
-def _post(simulated: Simulated, answers: HttpAnswers, console: Console, began_ns: int) -> None:
+def _post(simulated: Simulated, answers: HttpAnswers, console: Console, began_ns: int, speed: float) -> None:
     config = simulated.config
     console.print(
         f"a training job of {count(config.world_size, 'rank')} on {count(config.hosts, 'host')} runs for {count(config.steps, 'step')} "
@@ -93,7 +93,7 @@ def _post(simulated: Simulated, answers: HttpAnswers, console: Console, began_ns
     post_topology(answers, JOB, simulated.topology)
     poster = Poster(answers.client, answers.url, JOB, PATIENCE_S)
     with _progress(simulated.events.num_rows, console, began_ns) as on_posted:
-        tally = post_batches(poster, deliver(simulated), Pace(speed=1.0), on_posted)
+        tally = post_batches(poster, deliver(simulated), Pace(speed), on_posted)
     console.print(f"{count(tally.accepted, 'event')} accepted, {count(tally.rejected)} rejected")
 
 
