@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -62,13 +65,28 @@ def decode(sent: Post) -> Admitted:
     return Admitted(table(body["rows"], sent.received_ns), rejections)
 
 
-def open_store(folder: Path, *, counters: Counters | None = None, decoder: Callable[[Post], Admitted] = decode, **limits: int) -> Store:
-    """A store with a fixed clock and a disk that is never called full."""
+@functools.cache
+def _empty_folder() -> Path:
+    """A data folder that has been opened once: making one takes longer than most tests."""
+    parent = Path(tempfile.mkdtemp(prefix="crossrank-store-"))
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    Store.open(parent / "data", decode=decode, limits=Limits(disk_free_bytes=0), counters=Counters(), now_ns=lambda: T0).close()
+    return parent / "data"
+
+
+def open_store(
+    folder: Path, *, counters: Counters | None = None, decoder: Callable[[Post], Admitted] = decode, **limits: int
+) -> Store:
+    """A store, in a new folder or in what is there, with a fixed clock and a disk that is never called full."""
+    if not folder.exists():
+        shutil.copytree(_empty_folder(), folder)
     bounds = Limits(**{"disk_free_bytes": 0, **limits})
     return Store.open(folder, decode=decoder, limits=bounds, counters=counters or Counters(), now_ns=lambda: T0)
 
 
-def put(store: Store, rows: Iterable[dict[str, Any]], received_ns: int = 1, rejects: Iterable[tuple[str, int | None, str]] = ()) -> Receipt:
+def put(
+    store: Store, rows: Iterable[dict[str, Any]], received_ns: int = 1, rejects: Iterable[tuple[str, int | None, str]] = ()
+) -> Receipt:
     """Appends and waits until it is durable."""
     sent = post(rows, received_ns, rejects)
     return store.append(sent, decode(sent)).result(30)
@@ -91,4 +109,9 @@ def spans(events: pa.Table) -> list[tuple[Any, ...]]:
 
 def counted(counters: Counters, name: str) -> float:
     """The value of a declared counter."""
-    return sum(s.value for m in counters.registry.collect() for s in m.samples if s.name in {f"crossrank_{name}_total", f"crossrank_{name}"})
+    return sum(
+        s.value
+        for m in counters.registry.collect()
+        for s in m.samples
+        if s.name in {f"crossrank_{name}_total", f"crossrank_{name}"}
+    )

@@ -117,7 +117,7 @@ class Jobs:
     def _note(self, job: Job, counts: dict[str, int], attempts: set[int], received_ns: int) -> None:
         f = job.facts
         tally = Tally(*(getattr(f.tally, name) + n for name, n in counts.items()))
-        known = tuple(sorted({*f.attempts, *attempts}))[:_ATTEMPTS_MAX]
+        known = tuple(sorted({*f.attempts, *attempts}))[-_ATTEMPTS_MAX:]
         version = next(self._versions) if counts["accepted"] else f.version
         last = max(f.last_received_ns, received_ns)
         job.facts = replace(f, version=version, tally=tally, attempts=known, last_received_ns=last)

@@ -1,6 +1,6 @@
 """The catalog: which segments there are, as a DuckLake that any DuckDB can attach, with our own tables beside it.
 
-`<data>/catalog.duckdb` holds DuckLake's tables and ours; `<data>/lake/events/NNNNNNNN.parquet` the segments. Handing rows over
+`<data>/catalog.duckdb` holds DuckLake's tables and ours; `<data>/lake/main/events/NNNNNNNN.parquet` the segments. Handing rows over
 from the log is one transaction: the files are registered, their `segments` rows (the guard against registering twice) are
 written, the jobs' facts replaced, and the log floor raised. Either all of it happened or none, so a restart knows exactly which
 log files still count.
@@ -25,13 +25,14 @@ from crossrank._assets import asset_folder
 from crossrank.errors import StoreUnavailable
 from crossrank.store.facts import JobFacts, Tally
 from crossrank.store.migrate import migrate, read_migrations
-from crossrank.store.segment import SegmentInfo, columns_of
+from crossrank.store.segment import SEGMENT_FOLDER, SegmentInfo, columns_of
 from crossrank.store.wal import sync_folder
 
 _CONFIG: Final[dict[str, Any]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
+    "python_enable_replacements": "false",  # a table name must never be looked up among our variables
     "threads": 1,
     "memory_limit": "256MB",
 }
@@ -57,7 +58,7 @@ class Lake:
         self._data = data
         self._catalog = data / "catalog.duckdb"
         self.folder = data / "lake"
-        (self.folder / "events").mkdir(parents=True, exist_ok=True)
+        (self.folder / SEGMENT_FOLDER).mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         migrations = read_migrations(asset_folder("migrations"))
         try:
@@ -192,8 +193,9 @@ def _attached(catalog: Path, folder: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=_CONFIG)
     try:
         connection.execute(f"LOAD {_quoted(_extension())}")
-        target = f"ATTACH {_quoted(f'ducklake:{catalog}')} AS lake"
-        connection.execute(f"{target} (DATA_PATH {_quoted(f'{folder}/')}, DATA_INLINING_ROW_LIMIT {_INLINE_ROWS})")
+        # The folder may have been moved since: its path today counts, and all paths in the catalog are relative to it.
+        options = f"DATA_PATH {_quoted(f'{folder}/')}, OVERRIDE_DATA_PATH true, DATA_INLINING_ROW_LIMIT {_INLINE_ROWS}"
+        connection.execute(f"ATTACH {_quoted(f'ducklake:{catalog}')} AS lake ({options})")
     except BaseException:
         connection.close()
         raise

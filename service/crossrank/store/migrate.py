@@ -48,10 +48,11 @@ def migrate(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migratio
 
     Raises StoreUnavailable, with the catalog unchanged, when it is newer than this release or a migration was altered.
     """
-    tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake'").fetchall()
-    if ("migrations",) not in tables:
+    try:
+        applied = connection.execute("SELECT number, name, sha256 FROM lake.migrations ORDER BY number").fetchall()
+    except duckdb.CatalogException:
         connection.execute(_RECORD_TABLE)
-    applied = connection.execute("SELECT number, name, sha256 FROM lake.migrations ORDER BY number").fetchall()
+        applied = []
     _check(applied, migrations)
     missing = migrations[len(applied) :]
     for migration in missing:

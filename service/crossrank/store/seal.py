@@ -47,6 +47,11 @@ class Sealer:
         self._written: dict[str, SegmentInfo] = {}  # of the pending seal
         self._removed: set[str] = set()  # deleted jobs that the catalog may still list
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether an earlier seal has not been finished, or a deleted job is still in the catalog."""
+        return self._pending is not None or bool(self._removed)
+
     def seal(self, freeze: Callable[[], Frozen]) -> None:
         """Seals what `freeze` gives, after what an earlier, failed seal left over. Raises StoreUnavailable; nothing is lost."""
         with self.lock:

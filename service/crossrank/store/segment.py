@@ -28,6 +28,7 @@ from crossrank.store.merge import AMENDS, column_values
 from crossrank.store.wal import sync_folder
 
 SEGMENT_FORMAT: Final = 1
+SEGMENT_FOLDER: Final = "main/events"  # below the lake folder; where DuckLake has table main.events, so that its paths are relative
 SEGMENT_SCHEMA: Final = EVENT_SCHEMA.append(
     pa.field("marks", MARKS, nullable=False, metadata={"unit": "", "meaning": "Content hashes of all versions received."})
 )
@@ -61,7 +62,7 @@ class SegmentInfo:
 
 def segment_path(number: int) -> str:
     """Path of segment `number` below the lake folder. Numbers are never used twice."""
-    return f"events/{number:08d}.parquet"
+    return f"{SEGMENT_FOLDER}/{number:08d}.parquet"
 
 
 def write_segment(lake: Path, number: int, job: str, rows: pa.Table) -> SegmentInfo:

@@ -25,6 +25,8 @@ from crossrank.store.filter import EventFilter
 from crossrank.store.merge import cleared, merge
 from crossrank.store.source import DamagedSegment, SegmentFile, Source, TableSource, is_among
 
+__all__ = ["EventFilter", "Pins", "Snapshot"]
+
 _EVERYTHING: Final = EventFilter()
 
 
@@ -73,13 +75,16 @@ class Snapshot:
         segments: Sequence[SegmentFile],
         memory: Sequence[TableSource],
         *,
+        attempts: tuple[int, ...],
         merge_all: bool,
-        attempts: Sequence[int] = (),
     ) -> None:
-        """attempts: those seen, ascending. merge_all: identities were forgotten, so the AMENDS marks cannot be relied on and every row takes part in merging."""
+        """attempts: those seen, ascending.
+
+        merge_all: identities were forgotten, so the AMENDS marks cannot be relied on and every row takes part in merging.
+        """
         self.job = job
         self.version = version
-        self.attempts = tuple(attempts)
+        self.attempts = attempts
         self._segments = tuple(segments)
         self._memory = tuple(memory)
         self._merge_all = merge_all

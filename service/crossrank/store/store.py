@@ -2,7 +2,7 @@
 
     <data>/lock            one process at a time                        lock
     <data>/wal/            requests as received, before the answer      wal, group_commit, replay
-    <data>/lake/events/    sealed segments, one job each                condense, segment, source
+    <data>/lake/           sealed segments, one job each                condense, segment, source
     <data>/catalog.duckdb  which segments count; a rebuildable cache    lake, migrate
     <data>/quarantine/     damaged files, for a person to look at
 
@@ -36,6 +36,7 @@ from crossrank.store.lake import Lake
 from crossrank.store.lock import FolderLock
 from crossrank.store.replay import replay
 from crossrank.store.seal import Sealer, SealTrigger, segment_file
+from crossrank.store.segment import SEGMENT_FOLDER
 from crossrank.store.snapshot import Pins, Snapshot
 from crossrank.store.wal import Wal
 from crossrank.timesource import monotonic_ns
@@ -58,7 +59,7 @@ class Store:
         self._closed = False
         self._wal = Wal(folder)
         is_new = not (folder / "catalog.duckdb").exists()
-        if is_new and any((folder / "lake").glob("events/*.parquet")):
+        if is_new and any((folder / "lake" / SEGMENT_FOLDER).glob("*.parquet")):
             raise StoreUnavailable(f"{folder} has segments but no catalog.duckdb; put it back. Nothing was changed.")
         self._lake = Lake(folder, now_ns=now_ns())
         try:
@@ -112,8 +113,8 @@ class Store:
 
     def _remove_orphans(self, known: set[str]) -> None:
         """Files of a seal that did not get to its hand-over (the log still has the rows), or of a deleted job."""
-        for path in (self._lake.folder / "events").iterdir():
-            if _SEGMENT_NAME.fullmatch(path.name) and f"events/{path.name}" not in known:
+        for path in (self._lake.folder / SEGMENT_FOLDER).iterdir():
+            if _SEGMENT_NAME.fullmatch(path.name) and f"{SEGMENT_FOLDER}/{path.name}" not in known:
                 path.unlink()
 
     def _replay_post(self, post: Post) -> None:
@@ -150,8 +151,6 @@ class Store:
         receipt = self._jobs.apply(parts, admitted.rejections, post)
         for what, count in asdict(receipt).items():
             self._counters.add(f"events_{what}", count)
-        for rejection in admitted.rejections:
-            self._counters.add("events_rejected", reason=rejection.reason)
         self._counters.set("wal_bytes", self._wal.size_bytes)
         self._counters.set("memtable_rows", self._jobs.memtable_rows)
         return receipt
@@ -222,6 +221,8 @@ class Store:
 
     def seal(self) -> None:
         """Writes everything in memory to segments now. Raises StoreUnavailable; nothing is lost then."""
+        if self._jobs.unsealed_since_ns is None and not self._sealer.is_pending:
+            return
         self._sealer.seal(lambda: self._commit.between(self._freeze).result())
 
     def _freeze(self) -> Any:
