@@ -7,8 +7,9 @@ start of b" says g(a) + delta_a >= g(b) + delta_b, that is
 
 The tightest consequences of all facts together are shortest paths in C (Attiya, Herzberg, Rajsbaum 1996; Halpern, Megiddo,
 Munshi 1985): with D the all-pairs distances, delta_b - delta_a lies in [-D[b, a], D[a, b]] whatever the noise did. Errors move
-slowly, so this is done per window of some seconds, each fact with a slack eta for movement inside the window. Contradictory
-facts show as a negative cycle: then eta is doubled until there is none and the wider interval stands.
+slowly, so this is done per window of some seconds, each fact with slack for what its two clocks' errors may move inside the
+window (see `_movement`). Contradictory facts show as a negative cycle: then all slack is doubled until there is none and the
+wider interval stands.
 
 A window that says little about a pair may borrow from its neighbours, with what a clock may wander meanwhile on top.
 """
@@ -29,7 +30,8 @@ WINDOW_NS = 5e9
 MOST_WINDOWS = 64
 PATH_WORK = 3e9  # at most so many steps of the shortest-path search, all windows together
 ETA_NS = 500.0
-MOST_ETA_NS = 1e12
+RATE_SIGMAS = 3.0
+MOST_GROWTH = 2.0**40
 WILD_NS = 1e9  # a fact that the fit contradicts by this much is a wrong stamp or match, not a wrong clock,
 MOST_WILD = 0.01  # if such facts are no more than this share
 
@@ -64,10 +66,31 @@ def intervals(seen: Sightings, fit: Fit, clocks: int) -> Intervals:
     delay = after - before
     delay = np.where(_wild(delay), np.inf, delay)
     np.minimum.at(out.distance, (out.window_of(after), seen.after_clock, seen.before_clock), delay)
+    slack = _movement(seen, fit, out)
     for w in range(windows):
-        out.contradicted[w] = _close(out.distance[w])
-    _borrow(out.distance, 3.0 * WANDER_PER_SQRT_S * 1e9 * (out.window_ns * 1e-9) ** 1.5)
+        out.contradicted[w] = _close(out.distance[w], slack[w])
+    wander = 3.0 * WANDER_PER_SQRT_S * 1e9 * (out.window_ns * 1e-9) ** 1.5
+    _borrow(out.distance, slack + wander / 2.0)
     return out
+
+
+def _movement(seen: Sightings, fit: Fit, between: Intervals) -> Float64Array:
+    """[W, V] how far each clock's error may move inside a window.
+
+    The rate of n rows over a time L is wrong by about sigma sqrt(12 / n) / L. A clock that bends between two knots, where the fit
+    can only bend at them, is missed by up to a quarter of what the fit bends at both.
+    """
+    windows, clocks = between.distance.shape[:2]
+    rows = np.bincount(seen.end_clock, minlength=clocks) + np.bincount(seen.before_clock, minlength=clocks)
+    by_curve = np.bincount(fit.curve, rows)[fit.curve]
+    rate = RATE_SIGMAS * fit.sigma_ns * np.sqrt(12.0 / np.maximum(by_curve, 1)) / windows
+    corrections = fit.corrections
+    bend = np.zeros_like(corrections)
+    bend[:, 1:-1] = np.abs(corrections[:, :-2] - 2.0 * corrections[:, 1:-1] + corrections[:, 2:])
+    misfit = np.zeros((windows, clocks))
+    for end in (fit.knots.at_ns[:-1], fit.knots.at_ns[1:]):  # of each stretch between knots
+        np.maximum.at(misfit, between.window_of(end), (bend[:, :-1] + bend[:, 1:]).T / 4.0)
+    return ETA_NS + rate[None, :] + misfit
 
 
 def _wild(slack_ns: Float64Array) -> BoolArray:
@@ -76,28 +99,29 @@ def _wild(slack_ns: Float64Array) -> BoolArray:
     return wild & (wild.sum() <= MOST_WILD * len(wild) + 1)
 
 
-def _close(c: Float64Array) -> int:
-    """Shortest paths of one window in place; 1 where facts contradict each other and the slack had to grow."""
+def _close(c: Float64Array, slack: Float64Array) -> int:
+    """Shortest paths of one window in place; 1 where facts contradict each other and the slack [V] had to grow."""
     np.fill_diagonal(c, np.inf)
-    eta = ETA_NS
+    growth = 1.0
     while True:
-        d = c + 2.0 * eta
+        d = c + growth * (slack[:, None] + slack[None, :])
         np.fill_diagonal(d, 0.0)
         _shortest_paths(d)
-        if (np.diagonal(d) >= 0.0).all() or eta > MOST_ETA_NS:
+        if (np.diagonal(d) >= 0.0).all() or growth > MOST_GROWTH:
             np.fill_diagonal(d, 0.0)
             c[:] = d
-            return int(eta > ETA_NS)
-        eta *= 2.0
+            return int(growth > 1.0)
+        growth *= 2.0
 
 
-def _borrow(distance: Float64Array, wander_ns: float) -> None:
-    for sweep in (range(1, len(distance)), range(len(distance) - 2, -1, -1)):
-        back = -1 if sweep.step > 0 else 1
-        for w in sweep:
-            nearer = np.minimum(distance[w], distance[w + back] + wander_ns)
-            # Where the neighbour contradicts this window, the clock did not keep to its wander: nothing is borrowed.
-            distance[w] = np.where(nearer + nearer.T >= 0.0, nearer, distance[w])
+def _borrow(distance: Float64Array, slack: Float64Array) -> None:
+    """Sweeps what is known forth and back over the windows; every step costs the slack [W, V] of the two clocks."""
+    last = len(distance) - 1
+    for w, neighbour in [(w, w - 1) for w in range(1, last + 1)] + [(w, w + 1) for w in range(last - 1, -1, -1)]:
+        nearer = np.minimum(distance[w], distance[neighbour] + slack[w][:, None] + slack[w][None, :])
+        # Where the neighbour contradicts this window, the clock did not keep to its wander: nothing is borrowed.
+        distance[w] = np.where(nearer + nearer.T >= 0.0, nearer, distance[w])
+        np.fill_diagonal(distance[w], 0.0)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ one side: they join nothing.
 
 The coarse offset of a pair is the median difference of their collective ends, or for messages half the difference of the two
 directions' low quantiles (whatever delay both directions share cancels). One offset per domain follows along the spanning tree
-of the best-supported pairs. It is good to about the drift over the run, enough to give all stamps of a component one time axis.
+of the best-determined pairs. It is good to about the drift over the run, enough to give all stamps of a component one time axis.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
 MESSAGE_QUANTILE = 0.1  # a low quantile is near the undisturbed delay, yet not at the mercy of one bad stamp
+SHARPEST_NS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,12 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Pairs of domains a < b: how many facts join them and the median of (b's clock - a's clock)."""
+    """Pairs of domains a < b: how far b's clock is ahead of a's and how uncertain that is."""
 
     a: Int64Array
     b: Int64Array
-    count: Int64Array
     ahead_ns: Int64Array
+    error_ns: Float64Array
 
 
 def connect(trace: JobTrace, facts: Constraints) -> Components:
@@ -92,11 +93,11 @@ def _message_pairs(trace: JobTrace, facts: Constraints) -> _Pairs:
     back = _pairwise(b[down], a[down], delay[down], domains, MESSAGE_QUANTILE)
     _, i, j = np.intersect1d(forth.a * domains + forth.b, back.a * domains + back.b, assume_unique=True, return_indices=True)
     ahead = (forth.ahead_ns[i] - back.ahead_ns[j]) // 2
-    return _Pairs(forth.a[i], forth.b[i], np.minimum(forth.count[i], back.count[j]), ahead)
+    return _Pairs(forth.a[i], forth.b[i], ahead, np.maximum(forth.error_ns[i], back.error_ns[j]))
 
 
 def _pairwise(a: Int64Array, b: Int64Array, ahead: Int64Array, domains: int, quantile: float) -> _Pairs:
-    """A quantile of `ahead` per unordered pair a != b."""
+    """A quantile of `ahead` per unordered pair a != b; its error from the distance between low quantile and median."""
     cross = a != b
     a, b, ahead = a[cross], b[cross], ahead[cross]
     key = np.minimum(a, b) * domains + np.maximum(a, b)
@@ -105,21 +106,21 @@ def _pairwise(a: Int64Array, b: Int64Array, ahead: Int64Array, domains: int, qua
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
     count = np.diff(first, append=len(key))
     chosen = order[first + (count * quantile).astype(np.int64)]
-    return _Pairs(key[chosen] // domains, key[chosen] % domains, count, ahead[chosen])
+    low, middle = order[first + (count * MESSAGE_QUANTILE).astype(np.int64)], order[first + count // 2]
+    error = (ahead[middle] - ahead[low] + SHARPEST_NS) / np.sqrt(count)
+    return _Pairs(key[chosen] // domains, key[chosen] % domains, ahead[chosen], error)
 
 
 def _join(collective: _Pairs, message: _Pairs) -> _Pairs:
-    """One entry a pair; collectives, the sharper of the two, win."""
-    pairs = [np.concatenate(columns) for columns in zip(_columns(collective), _columns(message), strict=True)]
-    order = np.lexsort((np.arange(len(pairs[0])), pairs[1], pairs[0]))
-    a, b = pairs[0][order], pairs[1][order]
+    """One entry a pair: the sharper of the two."""
+    a, b = np.concatenate((collective.a, message.a)), np.concatenate((collective.b, message.b))
+    ahead = np.concatenate((collective.ahead_ns, message.ahead_ns))
+    error = np.concatenate((collective.error_ns, message.error_ns))
+    order = np.lexsort((error, b, a))
+    a, b = a[order], b[order]
     new = np.ones(len(order), bool)
     new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
-    return _Pairs(*(column[order[new]] for column in pairs))
-
-
-def _columns(pairs: _Pairs) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    return pairs.a, pairs.b, pairs.count, pairs.ahead_ns
+    return _Pairs(a[new], b[new], ahead[order[new]], error[order[new]])
 
 
 def _numbered_by_lowest(label: Int32Array) -> Int32Array:
@@ -131,9 +132,8 @@ def _numbered_by_lowest(label: Int32Array) -> Int32Array:
 
 
 def _along_tree(pairs: _Pairs, domains: int, reference: Int32Array) -> Int64Array:
-    """[D] how far each clock is ahead of its component's reference, along the tree of the best-supported pairs."""
-    cost: Float64Array = 1.0 / np.maximum(pairs.count, 1)
-    tree = minimum_spanning_tree(coo_array((cost, (pairs.a, pairs.b)), shape=(domains, domains)).tocsr())
+    """[D] how far each clock is ahead of its component's reference, along the tree of the best-determined pairs."""
+    tree = minimum_spanning_tree(coo_array((pairs.error_ns, (pairs.a, pairs.b)), shape=(domains, domains)).tocsr())
     step = {(a, b): ahead for a, b, ahead in zip(pairs.a.tolist(), pairs.b.tolist(), pairs.ahead_ns.tolist(), strict=True)}
     ahead = np.zeros(domains, np.int64)
     for root in reference.tolist():

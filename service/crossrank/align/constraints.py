@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossrank.model.arrays import BoolArray, Int64Array
+from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.matches import CollectiveMatches, Matches
 from crossrank.model.trace import JobTrace
 
@@ -27,11 +27,13 @@ class Constraints:
     """Facts between clock domains.
 
     ptr, span: synchronising collectives in compressed form: instance k has the spans `span[ptr[k]:ptr[k+1]]`, of two domains or more.
+    family: [k] process group of each instance; the instances of a family stand together and share how noisy their ends are.
     before, after: [p] span pairs: `after[i]` may not end before `before[i]` starts.
     """
 
     ptr: Int64Array
     span: Int64Array
+    family: Int32Array
     before: Int64Array
     after: Int64Array
 
@@ -44,28 +46,28 @@ class Constraints:
 def extract(trace: JobTrace, matches: Matches) -> Constraints:
     """All facts between clock domains that the matched operations of a trace hold."""
     ended = ~(trace.is_open | trace.is_async)
-    ptr, span = _synchronising(trace, matches.collectives, ended)
+    ptr, span, family = _synchronising(trace, matches.collectives, ended)
     rooted = _rooted(matches.collectives)
     before = np.concatenate((matches.messages.send, rooted[0])).astype(np.int64)
     after = np.concatenate((matches.messages.recv, rooted[1])).astype(np.int64)
     # A launch may bind what follows it (it did start), but its end says nothing.
     kept = ended[after] & (trace.domain[before] != trace.domain[after])
-    return Constraints(ptr, span, before[kept], after[kept])
+    return Constraints(ptr, span, family, before[kept], after[kept])
 
 
-def _synchronising(trace: JobTrace, collectives: CollectiveMatches, ended: BoolArray) -> tuple[Int64Array, Int64Array]:
+def _synchronising(trace: JobTrace, collectives: CollectiveMatches, ended: BoolArray) -> tuple[Int64Array, Int64Array, Int32Array]:
     """Members of synchronising instances that can be used, of those instances that join two domains."""
     instance = collectives.instance
     usable = ended[collectives.member] & collectives.synchronising[instance]
     instance, span = instance[usable], collectives.member[usable].astype(np.int64)
     if len(span) == 0:
-        return np.zeros(1, np.int64), span
+        return np.zeros(1, np.int64), span, np.empty(0, np.int32)
     domain = trace.domain[span]
     first = np.flatnonzero(np.diff(instance, prepend=-1))
     length = np.diff(first, append=len(span))
     joins = np.minimum.reduceat(domain, first) != np.maximum.reduceat(domain, first)
     ptr = np.concatenate(([0], np.cumsum(length[joins]))).astype(np.int64)
-    return ptr, span[np.repeat(joins, length)]
+    return ptr, span[np.repeat(joins, length)], collectives.group[instance[first[joins]]]
 
 
 def _rooted(collectives: CollectiveMatches) -> tuple[Int64Array, Int64Array]:

@@ -94,4 +94,4 @@ def certain(trace: JobTrace, facts: Constraints, epochs: Epochs) -> Constraints:
     count = np.bincount(facts.instance[member], minlength=len(facts.ptr) - 1)
     ptr = np.concatenate(([0], np.cumsum(count[count > 0]))).astype(np.int64)
     message = ~(doubtful(facts.before, trace.start_ns) | doubtful(facts.after, trace.end_ns))
-    return Constraints(ptr, facts.span[member], facts.before[message], facts.after[message])
+    return Constraints(ptr, facts.span[member], facts.family[count > 0], facts.before[message], facts.after[message])

@@ -2,13 +2,14 @@
 
     facts between domains -> components and coarse offsets -> clock steps -> global robust fit -> guaranteed bounds -> ClockMap
 
-The timeline of a component is the clock of its reference domain, so the reference has offset zero. Should the reference itself
+The timeline of a component is the clock of its reference domain, so the reference has offset zero. It is the domain with most
+rows, the lowest of equals, but not one that was stepped or slewed if an even one has nearly as many. Should the reference itself
 be stepped, the timeline goes on as if it had not been.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,13 +24,15 @@ from crossrank.align.knots import Knots, choose_knots
 from crossrank.align.problem import Fit, Sightings, sight, solve
 from crossrank.align.steps import find_steps
 from crossrank.align.summary import activity, worst_bounds
-from crossrank.model.arrays import Float64Array
+from crossrank.model.arrays import Float64Array, Int32Array
 from crossrank.model.clockmap import ClockMap, ClockStep
 from crossrank.model.matches import Matches
 from crossrank.model.trace import JobTrace
 
 LINE_ROUNDS = 6
 ROUNDS = 7
+NEARLY_MOST = 0.9  # of the rows of the domain that has most
+UNEVEN_NS = 20e3  # a clock that bends by more at one knot was slewed
 BIAS_SHARE = 0.1  # share of the jitter that an uneven completion may shift systematically (measured on real recordings)
 
 
@@ -51,6 +54,7 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
     facts = extract(trace, matches)
     components = connect(trace, facts)
     solved = _solve(trace, facts, components)
+    components = replace(components, reference=_even_references(solved, components))
     epochs, fit = solved.epochs, solved.fit
     used = activity(trace, epochs)
     bounds = worst_bounds(intervals(solved.seen, fit, len(epochs)), fit, epochs, used, components)
@@ -109,6 +113,19 @@ def _bend(straight: _Solved, components: Components, knots: Knots) -> _Solved:
     start = straight.fit.phi[:, :1] * (1.0 - share) + straight.fit.phi[:, 1:] * share
     fit = solve(straight.seen, knots, start, straight.epochs, components.component, rounds=ROUNDS)
     return _Solved(straight.epochs, straight.seen, fit)
+
+
+def _even_references(solved: _Solved, components: Components) -> Int32Array:
+    """Per component the lowest domain with nearly the most rows, one whose clock runs evenly if there is such."""
+    curves = solved.fit.phi[: len(components.component)]
+    uneven = np.abs(curves[:, :-2] - 2.0 * curves[:, 1:-1] + curves[:, 2:]).max(axis=1, initial=0.0) > UNEVEN_NS
+    uneven[[cut.domain for cut in solved.epochs.cuts]] = True
+    reference = components.reference.copy()
+    for c, first in enumerate(components.reference.tolist()):
+        near = (components.component == c) & (components.rows >= NEARLY_MOST * components.rows[first])
+        domains = np.flatnonzero(near)
+        reference[c] = domains[np.argmin(uneven[domains])]
+    return reference
 
 
 def _jitter(solved: _Solved, components: Components) -> Float64Array:

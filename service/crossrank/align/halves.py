@@ -38,8 +38,10 @@ def _half(seen: Sightings, which: int) -> Sightings:
     kept = np.arange(len(length)) % 2 == which
     member = np.repeat(kept, length)
     message = np.arange(len(seen.before)) % 2 == which
+    before = np.concatenate(([0], np.cumsum(member)))  # kept members before each
     return Sightings(
         np.concatenate(([0], np.cumsum(length[kept]))).astype(np.int64),
+        np.unique(before[seen.family_ptr]),
         seen.start[member],
         seen.end[member],
         seen.start_clock[member],

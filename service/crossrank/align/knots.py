@@ -5,7 +5,8 @@ on: about thirty per clock, so that their mean has a fraction of the noise. Half
 (0.1 ppm per sqrt(s) wanders 30 ns in it); beyond 400 knots a long recording only gets them wider apart.
 
 The stiffness is one over the expected square of a second difference: a rate that random-walks with q (1 / sqrt(s)) gives
-phase second differences over knots dt apart a variance of 2/3 q^2 dt^3.
+phase second differences over knots dt apart a variance of 2/3 q^2 dt^3. The rate itself is known to tens of ppm beforehand, which
+matters to short and noisy recordings only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ WIDEST_NS = 5e9
 ROWS_PER_KNOT = 30
 MOST_KNOTS = 400
 WILD_STAMPS = 4  # that many, or 0.2 %, at either end may be wild: more than the length of all others away
+USUAL_DRIFT = 50e-6  # how far the rate of a clock is off
 WANDER_PER_SQRT_S = 1e-7  # 0.1 ppm / sqrt(s): a plain crystal in a warm rack
 
 
@@ -39,9 +41,14 @@ class Knots:
 
     @property
     def stiffness(self) -> float:
-        """1 / ns^2, for `solve.prior_weights`."""
+        """1 / ns^2, of second differences, for `solve.prior`."""
         dt_s = self.step_ns * 1e-9
         return 1.0 / (2.0 / 3.0 * (WANDER_PER_SQRT_S * 1e9) ** 2 * dt_s**3)
+
+    @property
+    def slope_weight(self) -> float:
+        """1 / ns^2, of first differences: all of them together say what is known of the mean rate."""
+        return 1.0 / ((USUAL_DRIFT * self.step_ns) ** 2 * (self.count - 1))
 
     def place(self, z: Float64Array) -> tuple[Int32Array, Float64Array]:
         """Interval and place in it, (j, u); times beyond the ends count as at the ends."""

@@ -15,7 +15,7 @@ from crossrank.align.constraints import Constraints
 from crossrank.align.epochs import Epochs
 from crossrank.align.knots import Knots
 from crossrank.align.messages import pair_up
-from crossrank.align.solve import Rows, collective_weights, group_medians, improve, prior_weights
+from crossrank.align.solve import Rows, collective_weights, group_medians, improve, prior
 from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
@@ -26,9 +26,13 @@ FIRST_STIFFNESS = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """Stamps of all facts: axis time in ns and clock of each. Members of collectives [m], messages [p]."""
+    """Stamps of all facts: axis time in ns and clock of each. Members of collectives [m], messages [p].
+
+    family_ptr: [f + 1] members of the collectives of each process group, which share their noise.
+    """
 
     ptr: Int64Array
+    family_ptr: Int64Array
     start: Float64Array
     end: Float64Array
     start_clock: Int32Array
@@ -79,7 +83,24 @@ def sight(trace: JobTrace, facts: Constraints, epochs: Epochs) -> Sightings:
     end, end_clock = on_axis(facts.span, trace.end_ns)
     before, before_clock = on_axis(facts.before, trace.start_ns)
     after, after_clock = on_axis(facts.after, trace.end_ns)
-    return Sightings(facts.ptr, start, end, start_clock, end_clock, before, after, before_clock, after_clock)
+    return Sightings(
+        facts.ptr,
+        family_bounds(facts.ptr, facts.family),
+        start,
+        end,
+        start_clock,
+        end_clock,
+        before,
+        after,
+        before_clock,
+        after_clock,
+    )
+
+
+def family_bounds(ptr: Int64Array, family: Int32Array) -> Int64Array:
+    """[f + 1] where the members of each run of instances of one family begin."""
+    begins = np.flatnonzero(np.diff(family, prepend=-1))
+    return np.append(ptr[begins], ptr[-1])
 
 
 def solve(
@@ -105,15 +126,15 @@ def solve(
     two_way = pair_up(seen.before_clock, seen.after_clock, (seen.before + seen.after) / 2.0, stretches or knots)
     sigma = 0.0
     for i in range(rounds):
-        rows, sigma = collective_weights(rows, phi, first=i == 0)
+        rows, sigma = collective_weights(rows, seen.family_ptr, phi, first=i == 0)
         fit = Fit(knots, phi, curve, seen.end, sigma)
         delay = fit.correct(seen.after, seen.after_clock) - fit.correct(seen.before, seen.before_clock)
         groups = (rows, two_way.rows(knots, curve, phi, delay, constant=False))
         # The first round hardly holds the wander: a prior that sits on wrong weights would be hard to leave.
         stiffness = knots.stiffness * (1.0 if i else FIRST_STIFFNESS) if wander else 0.0
-        prior = prior_weights(phi, epochs.first_of_cuts, stiffness, robust=i > 0)
+        before = prior(phi, epochs.first_of_cuts, stiffness, knots.slope_weight, robust=i > 0)
         tolerance = LAST_TOLERANCE if i == rounds - 1 else EARLY_TOLERANCE
-        phi = improve(phi, groups, prior, component, tolerance=tolerance)
+        phi = improve(phi, groups, before, component, tolerance=tolerance)
     return Fit(knots, phi, curve, rows.centred(phi), sigma)
 
 
@@ -131,10 +152,10 @@ def levels(seen: Sightings, knots: Knots, component: Int32Array, *, rounds: int)
     two_way = pair_up(seen.before_clock, seen.after_clock, between, knots)
     curve = np.arange(len(component), dtype=np.int32)
     phi = np.zeros((len(component), knots.count))
-    free = np.zeros((len(component), knots.count - 2))
+    free = prior(phi, len(component), 0.0, 0.0, robust=False)
     message = rows
     for i in range(rounds):
-        rows, _ = collective_weights(rows, phi, first=i == 0)
+        rows, _ = collective_weights(rows, seen.family_ptr, phi, first=i == 0)
         delay = seen.after + phi[seen.after_clock, at] - seen.before - phi[seen.before_clock, at]
         message = two_way.rows(knots, curve, phi, delay, constant=True)
         phi = improve(phi, (rows, message), free, component, tolerance=EARLY_TOLERANCE)

@@ -5,10 +5,11 @@ so a later epoch is no clock of its own: it adds one number to the curve of its 
 common time y_r = z_r + phi_v(z_r), plus its epoch's number. Members of an instance end together but for noise, so with the instance's true end T_k
 
     minimise  sum_k sum_{r in k} w_r (y_r - T_k)^2  +  sum_{v,j} L_vj (phi_v,j-1 - 2 phi_v,j + phi_v,j+1)^2
+              +  R sum_{v,j} (phi_v,j+1 - phi_v,j)^2
 
 T_k is eliminated (the weighted mean of its rows). Weights come from the residuals by iteration (IRLS): a row far off counts
 little (Student-t), and the second difference, the wander of a clock's rate, is judged by a Cauchy law, so that a real change of
-rate (a slew) costs little more than none.
+rate (a slew) costs little more than none. The last term says that a quartz is right to tens of ppm; it counts only where rows are few.
 
 The normal equations are never written down: one product A x is a pass over the rows, and conjugate gradients with the exact
 block of each clock (a band of five diagonals, factorised) as preconditioner needs a dozen of them. So memory is O(rows) and
@@ -29,6 +30,7 @@ EARLY_WEIGHT = 3.0  # noise is one-sided: who ends early is near the truth, so e
 STUDENT_SCALE = 1.5  # residuals beyond this many sigmas begin to lose weight
 CAUCHY_SCALE = 5.0  # the same for second differences
 SIGMA_FLOOR_NS = 50.0
+FAMILY_ROWS = 40  # fewer do not give a sigma of their own
 RIDGE = 1e-9  # relative; keeps clocks without rows in place
 MOST_STEPS = 200  # of conjugate gradients
 
@@ -74,39 +76,82 @@ def group_medians(ptr: Int64Array, y: Float64Array) -> Float64Array:
     return out
 
 
-def collective_weights(rows: Rows, phi: Float64Array, *, first: bool) -> tuple[Rows, float]:
-    """Rows with weights by their residuals under `phi`, and the robust sigma in ns."""
+def collective_weights(rows: Rows, family_ptr: Int64Array, phi: Float64Array, *, first: bool) -> tuple[Rows, float]:
+    """Rows with weights by their residuals under `phi`, and the robust sigma of all in ns.
+
+    Families, runs of rows from `family_ptr` [f + 1], each have a sigma of their own: a group of many ranks over many hosts ends
+    far less together than a small one. A family of few rows goes by all.
+    """
+    if len(rows) == 0:
+        return rows, SIGMA_FLOOR_NS
     shown = rows.shown(phi)
     residual = shown - np.repeat(group_medians(rows.ptr, shown), np.diff(rows.ptr))
-    sigma = max(1.4826 * float(np.median(np.abs(residual))), SIGMA_FLOOR_NS) if len(residual) else SIGMA_FLOOR_NS
+    sigma = 1.4826 * group_medians(family_ptr, np.abs(residual))
+    overall = 1.4826 * float(np.median(np.abs(residual)))
+    size = np.diff(family_ptr)
+    sigma = np.where(size >= FAMILY_ROWS, sigma, overall)
+    scale = np.repeat(np.maximum(sigma, SIGMA_FLOOR_NS), size)
     if not first:
         residual = shown
         _centre(rows.ptr, rows.w, residual)
     side = np.where(residual < 0.0, EARLY_WEIGHT, 1.0)
-    return replace(rows, w=side / (sigma**2 * (1.0 + (residual / (STUDENT_SCALE * sigma)) ** 2))), sigma
+    weight = side / (scale**2 * (1.0 + (residual / (STUDENT_SCALE * scale)) ** 2))
+    return replace(rows, w=weight), max(overall, SIGMA_FLOOR_NS)
 
 
-def prior_weights(phi: Float64Array, curves: int, stiffness: float, *, robust: bool) -> Float64Array:
-    """[V, K - 2] weights of the second differences of the curves; `stiffness` is one over their expected square."""
-    bend = _bend(phi)
-    stiff = np.where(np.arange(len(phi)) < curves, stiffness, 0.0)[:, None]
-    return stiff / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2) if robust else stiff * np.ones(bend.shape)
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is known of clocks before any row. curves: how many; the rest of phi are numbers of epochs, of which nothing is known."""
+
+    curves: int
+    bend: Float64Array  # [curves, K - 2] weights of the second differences
+    slope: float  # weight of the first differences
+
+    def times(self, x: Float64Array) -> Float64Array:
+        """The prior's part of A x."""
+        out = np.zeros_like(x)
+        c = self.bend * _bend(x[: self.curves])
+        out[: self.curves, :-2] += c
+        out[: self.curves, 1:-1] -= 2.0 * c
+        out[: self.curves, 2:] += c
+        c = self.slope * np.diff(x[: self.curves])
+        out[: self.curves, :-1] -= c
+        out[: self.curves, 1:] += c
+        return out
+
+    def add_to(self, band: Float64Array) -> None:
+        """The prior's part of each curve's own block."""
+        band = band[: self.curves]
+        inner = self.bend.shape[1]
+        for offset, c in ((0, 1.0), (1, 4.0), (2, 1.0)):
+            band[:, offset : offset + inner, 0] += c * self.bend
+        band[:, 0:inner, 1] -= 2.0 * self.bend
+        band[:, 1 : 1 + inner, 1] -= 2.0 * self.bend
+        band[:, 0:inner, 2] += self.bend
+        band[:, :-1, 0] += self.slope
+        band[:, 1:, 0] += self.slope
+        band[:, :-1, 1] -= self.slope
 
 
-def improve(
-    phi: Float64Array, groups: tuple[Rows, ...], prior: Float64Array, component: Int32Array, *, tolerance: float
-) -> Float64Array:
+def prior(phi: Float64Array, curves: int, stiffness: float, slope: float, *, robust: bool) -> Prior:
+    """The prior around `phi`: `stiffness` is one over the expected square of a second difference, `slope` of a first one."""
+    bend = _bend(phi[:curves])
+    weight = stiffness / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2) if robust else np.full(bend.shape, stiffness)
+    return Prior(curves, weight, slope)
+
+
+def improve(phi: Float64Array, groups: tuple[Rows, ...], before: Prior, component: Int32Array, *, tolerance: float) -> Float64Array:
     """One weighted least squares solution, starting from and returning phi [V, K]. Deterministic.
 
     component: [D] of each domain, the curves come first in phi. tolerance: the remaining error, in standard errors of the unknowns.
     """
-    gradient = _prior_times(prior, phi)
+    gradient = before.times(phi)
     for rows in groups:
         _scatter(rows.ptr, rows.v, rows.e, rows.j, rows.u, rows.w, rows.shown(phi), gradient)
-    band = _band(phi.shape, groups, prior)
+    band = _band(phi.shape, groups, before)
     gauge = _Gauge(component, _has_rows(phi.shape, groups))
     _factorise(band)
-    return phi - _conjugate_gradients(gradient, groups, prior, band, gauge, tolerance)
+    return phi - _conjugate_gradients(gradient, groups, before, band, gauge, tolerance)
 
 
 class _Gauge:
@@ -138,7 +183,7 @@ def _has_rows(shape: tuple[int, ...], groups: tuple[Rows, ...]) -> Float64Array:
 
 
 def _conjugate_gradients(
-    b: Float64Array, groups: tuple[Rows, ...], prior: Float64Array, band: Float64Array, gauge: _Gauge, tolerance: float
+    b: Float64Array, groups: tuple[Rows, ...], before: Prior, band: Float64Array, gauge: _Gauge, tolerance: float
 ) -> Float64Array:
     """Solves A x = b by preconditioned conjugate gradients within the gauge."""
     x = np.zeros_like(b)
@@ -150,7 +195,7 @@ def _conjugate_gradients(
     for _ in range(MOST_STEPS):
         if not rs > stop:
             break
-        ap = _prior_times(prior, p)
+        ap = before.times(p)
         for rows in groups:
             _normal_times(rows.ptr, rows.v, rows.e, rows.j, rows.u, rows.w, p, ap)
         ap = gauge.project(ap)
@@ -161,8 +206,8 @@ def _conjugate_gradients(
         x += step * p
         r -= step * ap
         s = gauge.project(_solve_band(band, r))
-        rs, before = float(np.vdot(r, s)), rs
-        p = s + (rs / before) * p
+        rs, last = float(np.vdot(r, s)), rs
+        p = s + (rs / last) * p
     return x
 
 
@@ -170,26 +215,12 @@ def _bend(phi: Float64Array) -> Float64Array:
     return phi[:, :-2] - 2.0 * phi[:, 1:-1] + phi[:, 2:]
 
 
-def _prior_times(prior: Float64Array, x: Float64Array) -> Float64Array:
-    """Second differences, weighted, and back."""
-    out = np.zeros_like(x)
-    c = prior * _bend(x)
-    out[:, :-2] += c
-    out[:, 1:-1] -= 2.0 * c
-    out[:, 2:] += c
-    return out
-
-
-def _band(shape: tuple[int, ...], groups: tuple[Rows, ...], prior: Float64Array) -> Float64Array:
+def _band(shape: tuple[int, ...], groups: tuple[Rows, ...], before: Prior) -> Float64Array:
     """[V, K, 3] diagonal and two subdiagonals of each clock's own block (its rows taken against fixed T_k)."""
     band = np.zeros((*shape, 3))
     for rows in groups:
         _add_to_band(rows.v, rows.e, rows.j, rows.u, rows.w, band)
-    for offset, c in ((0, 1.0), (1, 4.0), (2, 1.0)):
-        band[:, offset : offset + prior.shape[1], 0] += c * prior
-    band[:, 0 : prior.shape[1], 1] -= 2.0 * prior
-    band[:, 1 : 1 + prior.shape[1], 1] -= 2.0 * prior
-    band[:, 0 : prior.shape[1], 2] += prior
+    before.add_to(band)
     band[:, :, 0] += RIDGE * max(float(band[:, :, 0].sum()) / max(band[:, :, 0].size, 1), 1e-300)
     return band
 

@@ -23,6 +23,7 @@ NOISE_FACTOR = 10.0  # times the robust sigma of all increments
 LONGEST_RUN = 2  # a step in the middle of a stretch shows in two increments; more of them are a slew
 QUIET = 0.3  # increments beside a step are smaller than this share of it
 LEVEL_ROUNDS = 4
+WELL_SEEN = 0.4  # share of a clock's usual number of facts that a level must rest on
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def find_steps(seen: Sightings, knots: Knots, line: Fit, components: Components)
     )
     level, count = levels(straight, knots, components.component, rounds=LEVEL_ROUNDS)
     increment, since = _increments(level, count)
-    own = _without_common(increment, components)
+    own = _without_common(increment, np.arange(knots.count - 1) - since, components)
     known = ~np.isnan(own)
     if not known.any():
         return ()
@@ -65,18 +66,19 @@ def find_steps(seen: Sightings, knots: Knots, line: Fit, components: Components)
 
 
 def _increments(level: Float64Array, count: Int64Array) -> tuple[Float64Array, Int64Array]:
-    """[D, K - 1] change of level since the last stretch in which the clock was seen (NaN where there is none), and that stretch."""
+    """[D, K - 1] change of level since the last stretch in which the clock was well seen (NaN where there is none), and that stretch."""
     increment = np.full(level.shape, np.nan)
     since = np.zeros(level.shape, np.int64)
     for d in range(len(level)):
-        seen = np.flatnonzero(count[d])
+        usual = np.median(count[d, count[d] > 0]) if count[d].any() else 0.0
+        seen = np.flatnonzero((count[d] > 0) & (count[d] >= WELL_SEEN * usual))
         increment[d, seen[1:]] = np.diff(level[d, seen])
         since[d, seen[1:]] = seen[:-1]
     return increment, since
 
 
-def _without_common(increment: Float64Array, components: Components) -> Float64Array:
-    """Increments without each clock's own drift and without what its component does together."""
+def _without_common(increment: Float64Array, stretches: Int64Array, components: Components) -> Float64Array:
+    """Increments, over so many stretches, without each clock's own drift and without what its component does together."""
     own = increment.copy()
     for c, reference in enumerate(components.reference.tolist()):
         members = np.flatnonzero(components.component == c)
@@ -85,8 +87,9 @@ def _without_common(increment: Float64Array, components: Components) -> Float64A
             continue
         for _ in range(2):
             for d in members:
-                here = own[d][~np.isnan(own[d])]
-                own[d] -= np.median(here) if len(here) else 0.0
+                here = ~np.isnan(own[d])
+                drift = np.median(own[d, here] / stretches[d, here]) if here.any() else 0.0
+                own[d] -= drift * stretches[d]
             # Of two clocks either may have stepped; the reference is taken at its word.
             judges = np.array([reference]) if len(members) == 2 else members
             columns = np.flatnonzero(~np.isnan(own[judges]).all(axis=0))
