@@ -1,6 +1,6 @@
 """What costs the job time, and what keeps us from knowing: findings of every class, each in one sentence with numbers.
 
-Order: what stops the job (hang, mismatch); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
+Order: what stops the job (mismatch, hang); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
 costliest first; then communication that nothing hides; then what limits the answers (missing ranks, clocks). Costs of different
 findings are each against the job as it was: fixing two of them may save less than their sum, when one hides the other.
 """
@@ -13,7 +13,7 @@ from crossrank.analysis.doubts import clock_doubt, first_mismatch
 from crossrank.analysis.excess import usual_step_ns
 from crossrank.analysis.exposed import exposed_communication
 from crossrank.analysis.links import SlowLink, find_slow_links
-from crossrank.analysis.replay import build_replay, end_of_steps_ns, start_of_steps_ns
+from crossrank.analysis.replay import ReplayGraph, build_replay, end_of_steps_ns, start_of_steps_ns
 from crossrank.analysis.stalls import Stall, find_stalls
 from crossrank.analysis.steps import StepTable
 from crossrank.analysis.wording import capital, duration, in_steps, numbers, rank_list, rank_name, share
@@ -29,25 +29,36 @@ _CLOCK_SHARE = 0.05  # clock bounds above this share of a usual step are
 
 def find_bottlenecks(
     timeline: Timeline, topology: Topology, steps: StepTable, stragglers: Sequence[Straggler],
-    *, first: int | None = None, last: int | None = None,
+    *, first: int | None = None, last: int | None = None, graph: ReplayGraph | None = None,
 ) -> tuple[Finding, ...]:  # fmt: skip
-    """All findings over the steps from `first` to `last` (inclusive; None: no limit). `stragglers`: of the same steps."""
+    """All findings over the steps from `first` to `last` (inclusive; None: no limit). `stragglers`: of the same steps.
+
+    graph: of this timeline, when it has been built already.
+    """
     if len(timeline.trace) == 0:
         return ()
     usual_ns = usual_step_ns(timeline, steps.step)
-    stops = [_stall(s, usual_ns) for s in find_stalls(timeline, topology)[:_STALLS_TOLD]] + _mismatch(timeline)
+    stops = _mismatch(timeline) + [_stall(s, usual_ns) for s in _first_of_groups(find_stalls(timeline, topology))]
     causes = [straggler_finding(s) for s in stragglers]
     structure: list[Finding] = []
     if len(steps) >= 2:
-        graph = build_replay(timeline)
+        graph = graph or build_replay(timeline)
         span_ns = end_of_steps_ns(graph, graph.recorded_ns, last) - start_of_steps_ns(graph, graph.recorded_ns, first)
-        links = find_slow_links(graph, timeline, topology, steps.step, first, last)
+        links = find_slow_links(graph, graph.timeline, topology, steps.step, first, last)
         causes += [_link(link, topology, span_ns) for link in links]
         exposed = exposed_communication(graph, steps.step, first, last)
         if span_ns > 0 and exposed.cost_ns > _EXPOSED_SHARE * span_ns:
             structure.append(_exposed(exposed.cost_ns, exposed.steps, span_ns))
     causes.sort(key=lambda f: (-f.cost_ns, f.ranks))
     return tuple(stops + causes + structure + _missing(topology) + _clock(timeline, usual_ns))
+
+
+def _first_of_groups(stalls: list[Stall]) -> list[Stall]:
+    """The first stall of each group: what is open behind it follows from it."""
+    firsts: dict[str, Stall] = {}
+    for stall in stalls:
+        firsts.setdefault(stall.group, stall)
+    return list(firsts.values())[:_STALLS_TOLD]
 
 
 def straggler_finding(s: Straggler) -> Finding:

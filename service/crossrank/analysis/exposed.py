@@ -25,7 +25,7 @@ class Exposed:
 
 def exposed_communication(graph: ReplayGraph, steps: np.ndarray, first: int | None, last: int | None) -> Exposed:
     """Cost of the transfers in the steps from `first` to `last` (inclusive; None: no limit)."""
-    step = np.repeat(graph.step_of, 2)
+    step = np.repeat(graph.timeline.step_of, 2)
     inside = (graph.gate != NO_GATE) & (step != NO_STEP)
     chosen = np.ones(len(steps), dtype=np.bool_)
     if first is not None:

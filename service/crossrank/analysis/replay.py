@@ -27,6 +27,7 @@ import numpy as np
 from numba import njit
 
 from crossrank.analysis.lane_work import NO_OWNER, NO_STAMP, LaneWork, lane_work, own_ns, stamp_times
+from crossrank.analysis.lost import with_lost_communications
 from crossrank.analysis.release import QUEUE_GAP_NS, Releases, find_releases
 from crossrank.model.arrays import Int32Array, Int64Array
 from crossrank.model.gates import NO_GATE, Gates, gates_of
@@ -37,6 +38,7 @@ from crossrank.model.timeline import NO_STEP, Timeline
 class ReplayGraph:
     """Dependencies of s present stamps; stamps are numbered as in the trace. Times are relative to `origin_ns`."""
 
+    timeline: Timeline  # with lost communications put back: what the arrays below are about
     origin_ns: int
     order: Int64Array  # [s] stamps, everything a stamp follows from comes before it
     recorded_ns: Int64Array  # [2n]
@@ -51,11 +53,11 @@ class ReplayGraph:
     transfer_ns: Int64Array  # [2n] time after the gate
     gates: int
     own_ns: Int64Array  # [n] working time each span owns, the sum of its weights on its own lane
-    step_of: Int64Array  # [n]
 
 
 def build_replay(timeline: Timeline) -> ReplayGraph:
     """The replay graph of a repaired timeline. O(stamps log stamps); constraints the timeline violates are left out."""
+    timeline = with_lost_communications(timeline)
     time_ns = stamp_times(timeline)
     present = timeline.trace.lane_stamps
     origin = int(time_ns[present].min()) if len(present) else 0
@@ -74,8 +76,8 @@ def build_replay(timeline: Timeline) -> ReplayGraph:
     weight[first], owner[first] = recorded[first], NO_OWNER
     launch_weight, launch_during = _launch_edges(work, releases, recorded, weight, owner)
     return ReplayGraph(
-        origin, order, recorded, work.pred, weight, owner, releases.launched_by, launch_weight, launch_during,
-        opens, gate, transfer, len(gates), _own(work, weight, owner), timeline.step_of,
+        timeline, origin, order, recorded, work.pred, weight, owner, releases.launched_by, launch_weight, launch_during,
+        opens, gate, transfer, len(gates), _own(work, weight, owner),
     )  # fmt: skip
 
 
@@ -119,7 +121,7 @@ def start_of_steps_ns(graph: ReplayGraph, time_ns: Int64Array, first: int | None
 
 
 def _stamps_of_steps(graph: ReplayGraph, first: int | None, last: int | None) -> Int64Array:
-    step = graph.step_of[graph.order // 2]
+    step = graph.timeline.step_of[graph.order // 2]
     inside = step != NO_STEP
     if first is not None:
         inside &= step >= first

@@ -59,4 +59,4 @@ def find_stalls(timeline: Timeline, topology: Topology) -> list[Stall]:
                 waited_ns=end_ns - int(timeline.start_ns[members].min()),
             )
         )
-    return sorted(stalls, key=lambda s: (-s.waited_ns, s.group, s.seq))
+    return sorted(stalls, key=lambda s: (-s.waited_ns, s.seq, s.group))

@@ -26,15 +26,18 @@ _MOST = 64  # candidates replayed
 
 
 def find_stragglers(
-    timeline: Timeline, topology: Topology, steps: StepTable, *, first: int | None = None, last: int | None = None
-) -> tuple[Straggler, ...]:
+    timeline: Timeline, topology: Topology, steps: StepTable,
+    *, first: int | None = None, last: int | None = None, graph: ReplayGraph | None = None,
+) -> tuple[Straggler, ...]:  # fmt: skip
     """Stragglers by cost, most expensive first; () when nothing is beyond chance.
 
     first, last: the steps asked about, inclusive. All steps are evidence; steps, excess and cost are told of these only.
+    graph: of this timeline, when it has been built already.
     """
     if len(steps) < 2:
         return ()
-    graph = build_replay(timeline)
+    graph = graph or build_replay(timeline)
+    timeline = graph.timeline
     least_ns = LEAST_SHARE * usual_step_ns(timeline, steps.step)
     found = find_lateness(work_cells(graph, timeline, role_of(topology), steps.step), least_ns)
     priced = [_priced(late, graph, timeline, topology, first, last) for late in one_a_phase(found)[:_MOST]]
