@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ from crossrank.store.store import Store
 log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 75  # longer than the idle time after which exporters and proxies drop a connection themselves
 DRAIN_S = 20
+LISTEN_BACKLOG = 2048
 
 
 def open_rooms(settings: Settings, limits: Limits) -> Rooms:
@@ -50,6 +52,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         wall_ns=timesource.wall_ns,
         decoders=ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode"),
         inflight=Inflight(limits.inflight_bytes),
+        topology_lock=threading.Lock(),
     )
 
 
@@ -117,6 +120,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(LISTEN_BACKLOG)  # clients wait in the queue while the service starts
     except OSError as error:
         listener.close()
         raise BadParameter(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port", field="port") from error

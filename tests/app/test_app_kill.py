@@ -49,7 +49,7 @@ class Writer(threading.Thread):
 def test_every_acknowledged_event_survives_kill_minus_nine_once(tmp_path: Path) -> None:
     print("seed", SEED)
     acked: set[str] = set()
-    first = [0] * WRITERS
+    first = [1] * WRITERS  # an id of zeros is no id
     for _ in range(CYCLES):
         service = Service(tmp_path / "data").start()
         acknowledged = threading.Semaphore(0)

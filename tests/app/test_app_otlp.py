@@ -88,11 +88,16 @@ def attribute_value(value: Any) -> Any:
     return getattr(value, which)
 
 
+def json_value(value: dict[str, Any]) -> Any:
+    which, held = next(iter(value.items()))
+    return [json_value(v) for v in held["values"]] if which == "arrayValue" else held
+
+
 def sent_spans(body: bytes, headers: dict[str, str]) -> list[tuple[str, str, dict[str, Any], dict[str, Any]]]:
     """(span id, name, span attributes, resource attributes), decoded without our code."""
     raw = {"": lambda b: b, "gzip": gzip.decompress, "deflate": zlib.decompress}[headers.get("content-encoding", "")](body)
     if headers["content-type"] == "application/json":
-        unwrap = lambda attrs: {a["key"]: next(iter(a["value"].values())) for a in attrs}  # noqa: E731
+        unwrap = lambda attrs: {a["key"]: json_value(a["value"]) for a in attrs}  # noqa: E731
         return [
             (s["spanId"], s["name"], unwrap(s["attributes"]), unwrap(r["resource"]["attributes"]))
             for r in json.loads(raw)["resourceSpans"]

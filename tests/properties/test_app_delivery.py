@@ -21,8 +21,8 @@ from tests.support.inprocess import InProcess
 
 JOB = "delivery"
 SEED = 11
-CONFIG = JobConfig(job=JOB, dp=2, tp=2, pp=2, steps=6, microbatches=2, ranks_per_host=2)
-SIMULATED = simulate(CONFIG, (SlowCompute(rank=5, phase="forward", steps=(2, 4), extra_ns=8_000_000),), seed=SEED)
+CONFIG = JobConfig(job=JOB, dp=2, tp=2, pp=2, steps=12, microbatches=2, ranks_per_host=2)
+SIMULATED = simulate(CONFIG, (SlowCompute(rank=5, phase="forward", steps=(3, 7), extra_ns=8_000_000),), seed=SEED)
 PROTOBUF, JSON, NDJSON = "application/x-protobuf", "application/json", "application/x-ndjson"
 ENCODINGS = {"": lambda b: b, "gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.ZstdCompressor().compress}
 

@@ -148,9 +148,10 @@ def get_export(
 @router.post("/v1/jobs/{job:path}/topology", responses={200: {"model": shapes.TopologyReceipt}, **ERRORS})
 def post_topology(rooms: RoomsParam, job: JobParam, topology: Annotated[shapes.TopologyPost, Body()]) -> Response:
     """Says what the job looks like: world size, ranks with host and coordinates, groups. Merged with what came before."""
-    known = rooms.store.topology(job) if job in {entry.job for entry in rooms.store.jobs()} else None
-    merged = merged_topology(known, topology.model_dump(exclude_none=True))
-    rooms.store.put_topology(job, merged)
+    with rooms.topology_lock:  # ranks post at the same time; each must see what the others said
+        known = rooms.store.topology(job) if job in {entry.job for entry in rooms.store.jobs()} else None
+        merged = merged_topology(known, topology.model_dump(exclude_none=True))
+        rooms.store.put_topology(job, merged)
     rooms.deriver.wake()
     return JsonReply({"world_size": merged.get("world_size"), "ranks": len(merged["ranks"]), "groups": len(merged["groups"])})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from threading import Lock
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -28,6 +29,7 @@ class Rooms:
     wall_ns: Callable[[], int]
     decoders: Executor
     inflight: Inflight
+    topology_lock: Lock
 
 
 def rooms_of(request: Request) -> Rooms:

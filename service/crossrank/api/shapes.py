@@ -106,6 +106,7 @@ class Bottlenecks(Carried):
 class RanksSeen(Shape):
     seen: list[int]
     missing: list[int]
+    missing_count: int
 
 
 class Summary(Carried):
@@ -212,7 +213,7 @@ class Collective(Shape):
     last_arrival_ns: int
     last_arriver: int | None = Field(description="null: the clock bounds do not allow to tell.")
     spread_ns: int
-    spread_bound_ns: int
+    spread_bound_ns: int | None = Field(description="The spread is right within this; null when nothing relates the clocks.")
     transfer_ns: int | None
     bytes: int
     algbw_gbs: float | None

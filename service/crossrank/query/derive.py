@@ -43,11 +43,12 @@ class Violations:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """Everything derived from one version of one job attempt."""
+    """Everything derived from one version of one job attempt. complete_to_ns: every rank seen has reported up to here."""
 
     version: int
     events: int
     truncated: bool
+    complete_to_ns: int | None
     topology: Topology
     timeline: Timeline
     violations: Violations
@@ -82,6 +83,7 @@ def derive(
         version=version,
         events=events.num_rows,
         truncated=truncated,
+        complete_to_ns=_complete_to_ns(timeline),
         topology=shape,
         timeline=timeline,
         violations=Violations(
@@ -96,3 +98,12 @@ def derive(
         paths=path_index(timeline),
         index=SpanIndex.of(trace),
     )
+
+
+def _complete_to_ns(timeline: Timeline) -> int | None:
+    """The earliest of the ranks' last stamps; None without spans. Spans are grouped by rank."""
+    rank = timeline.trace.rank
+    if len(rank) == 0:
+        return None
+    first = np.flatnonzero(np.diff(rank, prepend=rank[0] - 1))
+    return int(np.maximum.reduceat(timeline.end_ns, first).min())

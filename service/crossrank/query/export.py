@@ -1,13 +1,14 @@
 """The aligned events as files that anyone can read without us: raw and aligned times side by side.
 
-Parquet row groups and Arrow batches are produced rank after rank, so memory holds one rank's events at a time; within a rank
-rows are in order of aligned start.
+Parquet row groups and Arrow batches are produced for a share of the ranks at a time, so memory does not grow with the job; within
+a rank rows are in order of aligned start.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,8 @@ from crossrank.query.aligned import ALIGNED_COLUMNS, with_alignment
 from crossrank.query.jobview import JobView
 from crossrank.store.filter import EventFilter
 
-EXPORT_SCHEMA = pa.schema(
+ROWS_AT_ONCE: Final = 500_000
+EXPORT_SCHEMA: Final = pa.schema(
     [
         *(
             pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type, f.nullable, f.metadata)
@@ -30,16 +32,26 @@ EXPORT_SCHEMA = pa.schema(
 
 
 def aligned_batches(view: JobView, *, first_step: int | None = None, last_step: int | None = None) -> Iterator[pa.Table]:
-    """The job's aligned events, one table of EXPORT_SCHEMA a rank, ascending; only the given steps when named."""
+    """The job's aligned events as tables of EXPORT_SCHEMA, ascending by rank; only the given steps when named."""
     attempt = view.derived.timeline.trace.attempt
-    for rank in view.derived.topology.seen:
-        rows = with_alignment(view.snapshot.events(where=EventFilter(attempt=attempt, ranks=(rank,))), view.derived)
+    for ranks in _shares(view):
+        rows = with_alignment(view.snapshot.events(where=EventFilter(attempt=attempt, ranks=ranks)), view.derived)
         if first_step is not None:
             rows = rows.filter(pc.greater_equal(rows["step_inferred"], first_step))
         if last_step is not None:
             rows = rows.filter(pc.less_equal(rows["step_inferred"], last_step))
-        order = pc.sort_indices(rows, sort_keys=[("aligned_start_ns", "ascending"), ("span_id", "ascending")])
+        order = pc.sort_indices(
+            rows, sort_keys=[("rank", "ascending"), ("aligned_start_ns", "ascending"), ("span_id", "ascending")]
+        )
         yield rows.take(order).cast(EXPORT_SCHEMA)
+
+
+def _shares(view: JobView) -> Iterator[tuple[int, ...]]:
+    """The ranks in consecutive shares of about ROWS_AT_ONCE events."""
+    seen = view.derived.topology.seen
+    shares = max(1, -(-view.derived.events // ROWS_AT_ONCE))
+    size = max(1, -(-len(seen) // shares))
+    return (seen[i : i + size] for i in range(0, len(seen), size))
 
 
 def parquet_stream(batches: Iterator[pa.Table]) -> Iterator[bytes]:

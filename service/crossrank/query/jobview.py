@@ -31,23 +31,12 @@ def carried(view: JobView, *, truncated: bool = False) -> dict[str, Any]:
     derived = view.derived
     partial = list(view.snapshot.partial)
     return {
-        "complete_to_ns": complete_to_ns(derived),
+        "complete_to_ns": derived.complete_to_ns,
         "alignment": alignment(derived),
         "dropped": dropped(view),
         "truncated": truncated or derived.truncated or bool(partial),
         **({"partial": partial} if partial else {}),
     }
-
-
-def complete_to_ns(derived: Derived) -> int | None:
-    """The time up to which every rank seen has reported: the earliest of the ranks' last stamps; None without spans."""
-    timeline = derived.timeline
-    if len(timeline.trace) == 0:
-        return None
-    ranks, code = np.unique(timeline.trace.rank, return_inverse=True)
-    last = np.full(len(ranks), np.iinfo(np.int64).min)
-    np.maximum.at(last, code, timeline.end_ns)
-    return int(last.min())
 
 
 def alignment(derived: Derived) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from crossrank.query.jobview import JobView, carried
+from crossrank.model.arrays import distinct_pairs
+from crossrank.query.jobview import JobView, alignment, carried
 
 
 def clocks(view: JobView) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def clocks(view: JobView) -> dict[str, Any]:
             }
         )
     return {
-        "reference": carried(view)["alignment"]["reference"],
+        "reference": alignment(view.derived)["reference"],
         "references": [trace.domains[int(r)] for r in fitted.reference] if trace.domains else [],
         "domains": domains,
         "violations": {"raw": violations.raw, "after_fit": violations.after_fit, "after_repair": violations.after_repair},
@@ -48,8 +47,8 @@ def clocks(view: JobView) -> dict[str, Any]:
 
 def _ranks_by_domain(view: JobView) -> list[list[int]]:
     trace = view.derived.timeline.trace
-    pairs = np.unique(np.stack((trace.domain, trace.rank)), axis=1)
-    return [pairs[1][pairs[0] == d].tolist() for d in range(len(trace.domains))]
+    domain, rank = distinct_pairs(trace.domain, trace.rank)
+    return [rank[domain == d].tolist() for d in range(len(trace.domains))]
 
 
 def _drift_ppm(view: JobView, domain: int) -> float | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from crossrank.model.clockmap import UNALIGNED_NS
 from crossrank.model.timeline import NO_STEP
 from crossrank.query.jobview import JobView, carried
 
@@ -45,7 +46,7 @@ def _instance(view: JobView, k: int) -> dict[str, Any]:
         "last_arrival_ns": int(times.last_arrival_ns[k]),
         "last_arriver": int(times.last_arriver[k]) if times.decided[k] else None,
         "spread_ns": int(times.spread_ns[k]),
-        "spread_bound_ns": int(times.spread_bound_ns[k]),
+        "spread_bound_ns": int(times.spread_bound_ns[k]) if times.spread_bound_ns[k] < UNALIGNED_NS else None,
         "transfer_ns": int(times.transfer_ns[k]) if times.ended[k] else None,
         "bytes": int(times.size_bytes[k]),
         "algbw_gbs": _number(times.algbw_gbs[k]),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,6 +20,9 @@ from crossrank.errors import BadParameter, NotFound
 from crossrank.query.aligned import with_alignment
 from crossrank.query.jobview import JobView, carried
 from crossrank.store.filter import EventFilter
+
+ORDER: Final = [("at_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
+DECIDING: Final = ("rank", "clock", "start_ns", "end_ns", "step", "span_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +40,52 @@ class EventQuery:
 
 
 class _Place(msgspec.Struct, array_like=True):
-    start_ns: int
+    at_ns: int
     rank: int
     span_id: str
 
 
 def events_page(view: JobView, query: EventQuery) -> tuple[pa.Table, str | None]:
-    """One page of aligned events and the cursor of the next page, None at the end. Raises BadParameter for a bad cursor."""
+    """One page of aligned events and the cursor of the next page, None at the end. Raises BadParameter for a bad cursor.
+
+    Two passes: the first reads only what decides and orders, the second all columns of the rows on the page.
+    """
     after = _read_cursor(query.cursor) if query.cursor else None
     where = EventFilter(
         attempt=view.derived.timeline.trace.attempt,
         ranks=None if query.rank is None else (query.rank,),
         kinds=None if query.kind is None else (query.kind,),
         groups=None if query.group is None else (query.group,),
-        from_ns=after.start_ns if after else None,
     )
-    rows = with_alignment(view.snapshot.events(where=where), view.derived)
-    rows = rows.filter(_chosen(rows, query, after))
-    order = pc.sort_indices(rows, sort_keys=[("start_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")])
-    page = rows.take(order[: query.limit])
-    return page, _cursor_after(page) if rows.num_rows > query.limit else None
+    rows = _placed(view.snapshot.events(DECIDING, where))
+    rows = rows.filter(_chosen(_with_alignment_if(rows, view, query), query, after))
+    order = pc.sort_indices(rows, sort_keys=ORDER)
+    on_page = rows.take(order[: query.limit]).select(["rank", "span_id"])
+    page = _placed(with_alignment(_whole_rows(view, on_page, where), view.derived))
+    page = page.take(pc.sort_indices(page, sort_keys=ORDER))
+    return page.drop_columns("at_ns"), _cursor_after(page) if rows.num_rows > query.limit else None
+
+
+def _placed(rows: pa.Table) -> pa.Table:
+    """With `at_ns`, the stamp that orders: the start, or the end of a half whose start has not come."""
+    return rows.append_column("at_ns", pc.coalesce(rows["start_ns"], rows["end_ns"]))
+
+
+def _with_alignment_if(rows: pa.Table, view: JobView, query: EventQuery) -> pa.Table:
+    """Aligned columns only when the question is about them."""
+    asked = query.step is not None or query.from_ns is not None or query.to_ns is not None
+    return with_alignment(rows, view.derived) if asked else rows
+
+
+def _whole_rows(view: JobView, on_page: pa.Table, where: EventFilter) -> pa.Table:
+    """All columns of the rows named by (rank, span_id); a span id of one rank may also occur at another."""
+    if on_page.num_rows == 0:
+        return view.snapshot.events(where=replace(where, span_ids=()))
+    ranks, ids = pc.unique(on_page["rank"]).to_pylist(), on_page["span_id"].to_pylist()
+    found = view.snapshot.events(where=replace(where, ranks=ranks, span_ids=ids))
+    wanted = set(zip(on_page["rank"].to_pylist(), ids, strict=True))
+    keep = [pair in wanted for pair in zip(found["rank"].to_pylist(), found["span_id"].to_pylist(), strict=True)]
+    return found.filter(pa.array(keep, pa.bool_()))
 
 
 def events(view: JobView, query: EventQuery) -> dict[str, Any]:
@@ -99,24 +128,20 @@ def _chosen(rows: pa.Table, query: EventQuery, after: _Place | None) -> pa.Array
         keep &= (rows["step_inferred"].fill_null(-1).to_numpy() == query.step) | (
             rows["step"].fill_null(-1).to_numpy() == query.step
         )
-    start = rows["aligned_start_ns"].fill_null(0).to_numpy()
-    end = np.where(
-        pc.is_valid(rows["aligned_end_ns"]).to_numpy(), rows["aligned_end_ns"].fill_null(0).to_numpy(), np.iinfo(np.int64).max
-    )
-    if query.from_ns is not None:
-        keep &= end >= query.from_ns
+    if query.from_ns is not None:  # an open span reaches into every later time
+        keep &= rows["aligned_end_ns"].fill_null(np.iinfo(np.int64).max).to_numpy() >= query.from_ns
     if query.to_ns is not None:
-        keep &= start < query.to_ns
+        keep &= pc.coalesce(rows["aligned_start_ns"], rows["aligned_end_ns"]).to_numpy() < query.to_ns
     if after is not None:
-        raw, rank = rows["start_ns"].fill_null(0).to_numpy(), rows["rank"].to_numpy()
+        raw, rank = rows["at_ns"].to_numpy(), rows["rank"].to_numpy()
         later_id = np.array([i.hex() > after.span_id for i in rows["span_id"].to_pylist()], dtype=bool)
-        keep &= (raw > after.start_ns) | ((raw == after.start_ns) & ((rank > after.rank) | ((rank == after.rank) & later_id)))
+        keep &= (raw > after.at_ns) | ((raw == after.at_ns) & ((rank > after.rank) | ((rank == after.rank) & later_id)))
     return pa.array(keep)
 
 
 def _cursor_after(page: pa.Table) -> str:
-    last = page.slice(page.num_rows - 1).select(["start_ns", "rank", "span_id"]).to_pylist()[0]
-    place = _Place(last["start_ns"] or 0, last["rank"], last["span_id"].hex())
+    last = page.slice(page.num_rows - 1).select(["at_ns", "rank", "span_id"]).to_pylist()[0]
+    place = _Place(last["at_ns"], last["rank"], last["span_id"].hex())
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
