@@ -119,9 +119,11 @@ def _borrow(distance: Float64Array, slack: Float64Array) -> None:
     last = len(distance) - 1
     for w, neighbour in [(w, w - 1) for w in range(1, last + 1)] + [(w, w + 1) for w in range(last - 1, -1, -1)]:
         nearer = np.minimum(distance[w], distance[neighbour] + slack[w][:, None] + slack[w][None, :])
-        # Where the neighbour contradicts this window, the clock did not keep to its wander: nothing is borrowed.
-        distance[w] = np.where(nearer + nearer.T >= 0.0, nearer, distance[w])
-        np.fill_diagonal(distance[w], 0.0)
+        np.fill_diagonal(nearer, 0.0)
+        _shortest_paths(nearer)
+        # Where the neighbour contradicts this window, a clock did not keep to its wander: nothing is borrowed.
+        if (np.diagonal(nearer) >= 0.0).all():
+            distance[w] = nearer
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,6 +7,9 @@ time, the cost of a cut is the costs by the earlier epoch before it plus those b
 A step forward by J leaves local time without any stamp for at least J, on all lanes of all ranks of that domain, so only such
 gaps can hold it: with hundreds of stamps a second this mostly leaves one. A step back has no gap, and local times of the last
 |J| before it come again: their epoch stays in doubt.
+
+Where the others say nothing, because all ranks compute, the lanes themselves do: an interval that straddles a wrong cut is corrected
+by J that it should not be, and then is unlike all others of its kind (see straddlers).
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ from crossrank.align.epochs import Cut, Epochs
 from crossrank.align.problem import Fit, Sightings
 from crossrank.align.solve import group_medians
 from crossrank.align.steps import Suspect
+from crossrank.align.straddlers import Straddlers
 from crossrank.model.arrays import BoolArray, Float64Array, Int64Array
 from crossrank.model.trace import JobTrace
 
 GAP_SHARE = 0.9  # a gap may be shorter than the step by the error of its size
+STRADDLERS_JUDGE = 30.0  # between cuts that differ by less than this the durations of spans help to decide
 CLEAR_GAIN = 3.0  # cuts that cost this much more than the best are ruled out
 LEAST_GAIN = 10.0  # a step that explains no more than this is none
 IMPOSSIBLE_NS = 2000.0  # scale on which an end before a start is taken for a wrong epoch rather than a slightly wrong fit
@@ -72,7 +77,8 @@ def place_cuts(trace: JobTrace, facts: Constraints, seen: Sightings, fit: Fit, e
                 high = min(high, other.from_ns) if other.from_ns > cut.from_ns else high
         size = _size(fit, epochs, earlier, later, cut.from_ns)
         evidence = _evidence(trace, facts, seen, fit, epochs, (earlier, later), (low, high))
-        best = _best_cut(_stamps_between(trace, cut.domain, low, high), evidence, cut.domain, size)
+        stamps = _stamps_between(trace, cut.domain, low, high)
+        best = _best_cut(stamps, evidence, Straddlers(trace, cut.domain, size, (low, high)), cut.domain, size)
         if best is not None:
             placed.append(best)
     return tuple(placed)
@@ -94,7 +100,13 @@ def _stamps_between(trace: JobTrace, domain: int, low: int, high: int) -> Int64A
     return np.unique(stamps[(stamps >= low) & (stamps < high)])
 
 
-def _best_cut(stamps: Int64Array, evidence: tuple[Int64Array, Float64Array, Float64Array], domain: int, size: int) -> Cut | None:
+def _best_cut(
+    stamps: Int64Array,
+    evidence: tuple[Int64Array, Float64Array, Float64Array],
+    straddlers: Straddlers,
+    domain: int,
+    size: int,
+) -> Cut | None:
     local, pre, post = evidence
     if len(stamps) < 2 or len(local) == 0:
         return None
@@ -106,6 +118,9 @@ def _best_cut(stamps: Int64Array, evidence: tuple[Int64Array, Float64Array, Floa
         wide = np.arange(len(gap))
     candidate, gap = stamps[1:][wide], gap[wide]
     costs = cost[np.searchsorted(local[order], candidate, side="left")]
+    near = np.flatnonzero(costs < costs.min() + STRADDLERS_JUDGE)
+    candidate, gap, costs = candidate[near], gap[near], costs[near]
+    costs = costs + straddlers.cost(candidate)
     best = np.lexsort((gap, costs))[0]
     if costs[best] > min(cost[0], cost[-1]) - LEAST_GAIN:
         return None
