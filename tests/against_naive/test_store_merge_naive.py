@@ -1,5 +1,7 @@
 """The vectorised merge agrees with the one-by-one reference, for any order of the rows."""
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -67,7 +69,7 @@ def test_merge_is_the_reference_whatever_the_order(rows, random):
 def test_condensing_any_stretches_before_merging_changes_nothing(rows, cuts):
     events = flagged(rows)
     bounds = [0, *sorted(min(c, len(events)) for c in cuts), len(events)]
-    stretches = [events.slice(a, b - a).combine_chunks() for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
+    stretches = [events.slice(a, b - a).combine_chunks() for a, b in itertools.pairwise(bounds) if b > a]
     segments = [condense(s, marks(s)) for s in stretches]
     together = pa.concat_tables([*(s.select(EVENT_SCHEMA.names) for s in segments), EVENT_SCHEMA.empty_table()])
     assert shown(merge(together.unify_dictionaries().combine_chunks())) == shown(merge(events))

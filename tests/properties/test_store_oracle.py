@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -111,15 +112,23 @@ def run(actions, where, folder, **limits):
         store.close()
 
 
-@settings(max_examples=25, phases=FOUND_ONLY)
+@settings(max_examples=12, phases=FOUND_ONLY)
 @given(ACTIONS, FILTERS)
 def test_store_agrees_with_the_oracle(actions, where):
     with tempfile.TemporaryDirectory() as folder:
         run(actions, where, Path(folder) / "data")
 
 
+@pytest.mark.long
+@settings(max_examples=1500, phases=FOUND_ONLY)
+@given(ACTIONS, FILTERS, st.sampled_from([1 << 20, 4]))
+def test_store_agrees_with_the_oracle_in_a_long_campaign(actions, where, memtable_bytes):
+    with tempfile.TemporaryDirectory() as folder:
+        run(actions, where, Path(folder) / "data", memtable_bytes=memtable_bytes << 10, wal_segment_bytes=500)
+
+
 @given(st.lists(BATCH, min_size=1, max_size=8), st.randoms(use_true_random=False))
-@settings(max_examples=10, phases=FOUND_ONLY)
+@settings(max_examples=5, phases=FOUND_ONLY)
 def test_shuffled_and_resent_batches_of_agreeing_events_give_the_same_rows(batches, random):
     """Without contradictions, neither order nor repetition nor the moments of sealing show in the answer."""
     agreeing = {}

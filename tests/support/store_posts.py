@@ -104,7 +104,7 @@ def spans(events: pa.Table) -> list[tuple[Any, ...]]:
     for r in events.to_pylist():
         start, end = (None if r[k] is None else r[k] - T0 for k in ("start_ns", "end_ns"))
         out.append((r["rank"], int.from_bytes(r["span_id"], "big"), start, end, r["name"], r["attrs"]))
-    return sorted(out, key=repr)
+    return sorted(out, key=lambda r: r[:2])
 
 
 def counted(counters: Counters, name: str) -> float:

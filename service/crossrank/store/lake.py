@@ -97,19 +97,16 @@ class Lake:
         segments: Sequence[SegmentInfo],
         jobs: Sequence[JobFacts],
         *,
-        removed: Collection[str],
         wal_floor: int,
         next_segment: int,
     ) -> None:
-        """Takes removed jobs out, registers sealed files and raises the log floor: all of it or nothing.
+        """Registers sealed files, replaces the jobs' facts and raises the log floor: all of it or nothing.
 
         May be repeated after a failure; what turns out to have been done is not done twice. Raises StoreUnavailable.
         """
         with self._transaction() as connection:
             if connection.execute("SELECT wal_floor FROM lake.handover").fetchall()[0][0] >= wal_floor:
                 return
-            for job in sorted(removed):
-                self._remove(job)
             for segment in segments:
                 path = str(self.folder / segment.path)
                 options = "ignore_extra_columns => true"  # `marks` is ours alone
@@ -123,14 +120,32 @@ class Lake:
 
     def remove(self, jobs: Collection[str]) -> None:
         """Takes the files and facts of jobs out of the catalog; the files themselves stay. Raises StoreUnavailable."""
-        with self._transaction():
-            for job in sorted(jobs):
-                self._remove(job)
+        try:
+            self._remove(jobs)
+        except StoreUnavailable:
+            self._unlist(jobs)
+            self._remove(jobs)
 
-    def _remove(self, job: str) -> None:
-        self._forget_facts(job)
-        self._connection.execute("DELETE FROM lake.segments WHERE job = ?", [job])
-        self._connection.execute("DELETE FROM lake.events WHERE job = ?", [job])
+    def _remove(self, jobs: Collection[str]) -> None:
+        with self._transaction() as connection:
+            for job in sorted(jobs):
+                self._forget_facts(job)
+                connection.execute("DELETE FROM lake.segments WHERE job = ?", [job])
+                connection.execute("DELETE FROM lake.events WHERE job = ?", [job])
+
+    def _unlist(self, jobs: Collection[str]) -> None:
+        """Strikes the files of jobs from DuckLake's own list: a plain DELETE must read them and fails when one is damaged."""
+        with self._lock, contextlib.suppress(duckdb.Error):
+            paths = self._connection.execute(
+                "SELECT path FROM lake.segments WHERE list_contains(?, job)", [sorted(jobs)]
+            ).fetchall()
+            names = [Path(path).name for (path,) in paths]
+            files = "SELECT data_file_id FROM __ducklake_metadata_lake.ducklake_data_file WHERE list_contains(?, path)"
+            for table in ("ducklake_file_column_stats", "ducklake_data_file"):
+                self._connection.execute(
+                    f"DELETE FROM __ducklake_metadata_lake.{table} WHERE data_file_id IN ({files})",  # noqa: S608  - our own names
+                    [names],
+                )
 
     def _forget_facts(self, job: str) -> None:
         for table in ("jobs", "rejects", "topologies"):
@@ -160,6 +175,9 @@ class Lake:
             except (duckdb.Error, OSError) as fault:
                 self._reopen()
                 raise StoreUnavailable(f"the catalog cannot be written: {fault}") from fault
+            except BaseException:
+                self._reopen()
+                raise
 
     def _reopen(self) -> None:
         """Rolls back by starting over: after a failed write DuckDB may refuse every later statement of the old connection."""

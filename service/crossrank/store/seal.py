@@ -85,9 +85,12 @@ class Sealer:
             raise StoreUnavailable(f"a segment cannot be written: {fault}") from fault
         segments = [info for _, info in sorted(self._written.items())]
         facts = [f for _, f in sorted(frozen.facts.items())]
-        self._lake.hand_over(segments, facts, removed=self._removed, wal_floor=frozen.wal_floor, next_segment=self._next_segment)
+        if self._removed:
+            self._lake.remove(self._removed)
+            self._removed.clear()
+        self._lake.hand_over(segments, facts, wal_floor=frozen.wal_floor, next_segment=self._next_segment)
         self._jobs.publish(frozen, [segment_file(self._lake.folder, info, self._counters) for info in segments])
-        self._pending, self._written, self._removed = None, {}, set()
+        self._pending, self._written = None, {}
         self._counters.add("segments_sealed", len(segments))
         with contextlib.suppress(OSError):  # the next seal or start deletes them; they no longer count
             self._wal.drop_below(frozen.wal_floor)

@@ -98,22 +98,29 @@ class Wal:
     def start_file(self) -> int:
         """Begins the next file and returns its number; every earlier record is then in a file with a lower number."""
         number, salt = self.current + 1, secrets.randbits(64)
-        self.folder.mkdir(exist_ok=True)
-        fd = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(fd, file_header(salt), 0)
-            os.fsync(fd)
-            sync_folder(self.folder)
+            fd = self._new_file(number, salt)
         except OSError as fault:
-            os.close(fd)
-            with contextlib.suppress(OSError):
-                self._path(number).unlink()
             raise StoreUnavailable(f"cannot begin a log file: {fault.strerror}") from fault
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._salt, self.current = fd, salt, number
         self._sizes[number] = HEADER_BYTES
         return number
+
+    def _new_file(self, number: int, salt: int) -> int:
+        self.folder.mkdir(exist_ok=True)
+        fd = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(fd, file_header(salt), 0)
+            os.fsync(fd)
+            sync_folder(self.folder)
+        except BaseException:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                self._path(number).unlink()
+            raise
+        return fd
 
     def check(self) -> None:
         """Raises StoreUnavailable after a failed sync."""
