@@ -76,11 +76,14 @@ def _bases(trace: JobTrace, component: Int32Array, reference: Int32Array, ahead:
 
 
 def _collective_pairs(trace: JobTrace, facts: Constraints) -> _Pairs:
-    """Each member against the first of another domain in its instance: a star joins what a clique would."""
-    first = np.repeat(facts.span[facts.ptr[:-1]], np.diff(facts.ptr))
-    a, b = trace.domain[first].astype(np.int64), trace.domain[facts.span].astype(np.int64)
-    ahead = trace.end_ns[facts.span] - trace.end_ns[first]
-    return _pairwise(a, b, ahead, len(trace.domains), quantile=0.5)
+    """All members against one of their instance: a star joins what a clique would.
+
+    The hub is the earliest end of the lowest domain, so that it does not depend on how ranks are numbered.
+    """
+    domain, end = trace.domain[facts.span].astype(np.int64), trace.end_ns[facts.span]
+    by_instance = np.lexsort((end, domain, facts.instance))
+    hub = np.repeat(by_instance[facts.ptr[:-1]], np.diff(facts.ptr))
+    return _pairwise(domain[hub], domain, end - end[hub], len(trace.domains), quantile=0.5)
 
 
 def _message_pairs(trace: JobTrace, facts: Constraints) -> _Pairs:
