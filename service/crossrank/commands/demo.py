@@ -7,6 +7,7 @@ one data loader is slow. The job runs at its own pace, so the service derives it
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,6 +133,11 @@ def _steps(steps: tuple[int, int] | None) -> str:
     return "all" if steps is None else ranges(range(steps[0], steps[1] + 1))
 
 
+def _program() -> str:
+    """The command as it was called, which may not be on the path."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "crossrank" else "crossrank"
+
+
 def _print_links(url: str, console: Console) -> None:
     lines = (
         "",
@@ -141,7 +147,7 @@ def _print_links(url: str, console: Console) -> None:
         f"  {url}{job_path(JOB, f'steps/{STEPS // 2}/critical-path')}",
         f"  {url}/metrics",
         "or in another terminal:",
-        f"  crossrank report {JOB} --url {url}",
+        f"  {_program()} report {JOB} --url {url}",
         "",
         "serving on until Ctrl-C",
     )
