@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossrank.analysis.runs import adjust, best_runs, burstiness
+from crossrank.analysis.runs import Run, adjust, best_runs, burstiness, null_of
+
+
+def runs_of(excess: np.ndarray) -> list[Run]:
+    return best_runs(excess, null_of(excess, 0.5))
 
 
 def heavy(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -18,7 +22,7 @@ def test_noise_alone_is_rarely_called_a_run():
     for seed in range(400):
         excess = heavy(np.random.default_rng(seed), (8, 20))
         p = np.ones(8)
-        for run in best_runs(excess, 0.5):
+        for run in runs_of(excess):
             p[run.row] = run.p_value
         alarms += bool((adjust(p) <= 0.1).any())
     assert alarms <= 40
@@ -29,7 +33,7 @@ def test_a_shifted_run_is_found_in_heavy_noise():
     for seed in range(50):
         excess = heavy(np.random.default_rng(seed), (8, 20))
         excess[3, 6:12] += 60
-        runs = [r for r in best_runs(excess, 0.5) if r.p_value < 0.1 / 8]
+        runs = [r for r in runs_of(excess) if r.p_value < 0.1 / 8]
         found += [r.row for r in runs] == [3] and abs(runs[0].first - 6) <= 1 and abs(runs[0].last - 11) <= 1
     assert found >= 48
 
@@ -37,14 +41,14 @@ def test_a_shifted_run_is_found_in_heavy_noise():
 def test_one_enormous_cell_is_no_run():
     excess = np.random.default_rng(1).normal(0, 1, (8, 20))
     excess[2, 5] = 1e9
-    assert all(r.p_value > 0.5 for r in best_runs(excess, 0.5))
+    assert all(r.p_value > 0.5 for r in runs_of(excess))
 
 
 def test_missing_cells_bridge_a_run():
     excess = np.random.default_rng(2).normal(0, 1, (8, 20))
     excess[4, 5:12] = 30
     excess[4, 8] = np.nan
-    run = min(best_runs(excess, 0.5), key=lambda r: r.p_value)
+    run = min(runs_of(excess), key=lambda r: r.p_value)
     assert (run.row, run.first, run.last) == (4, 5, 11)
 
 

@@ -28,6 +28,8 @@ from crossrank.model.timeline import NO_STEP, Timeline
 
 _NOT_WORK = (COLLECTIVE, SEND, RECV, SYNC, IDLE, METRIC, MARK)
 _LEAST_PEERS = 3
+_SMALL_TABLE, _LEAST_FILLED = 1_000_000, 20  # a larger table with less than one cell in this many filled cannot be judged
+_MOST_PHASES = 256  # those with most own time
 _LEAST_SHARE = 0.001  # phases that never take this share of a usual step in any cell are left out: they cannot matter
 
 
@@ -55,14 +57,20 @@ def work_cells(graph: ReplayGraph, timeline: Timeline, stage_of: dict[int, int],
     spans = spans[np.isin(timeline.step_of[spans], steps)]
     if len(spans) == 0 or len(steps) < 2:
         return []
-    phase = trace.kind[spans].astype(np.int64) * (len(trace.names) + 1) + trace.name[spans]
+    width = len(trace.names) + 1
+    phase = trace.kind[spans].astype(np.int64) * width + trace.name[spans]
+    order = np.argsort(phase, kind="stable")
+    spans, phase = spans[order], phase[order]
+    codes, first = np.unique(phase, return_index=True)
+    # A phase can only matter if some rank spends the least time on it in a step; with all its spans in one cell it would be this.
+    longest = np.add.reduceat(graph.own_ns[spans], first)
     found: list[PhaseCells] = []
     least_ns = _LEAST_SHARE * usual_step_ns(timeline, steps)
-    for code in np.unique(phase).tolist():
-        kind, name = KINDS[code // (len(trace.names) + 1)], trace.names[code % (len(trace.names) + 1)]
-        mine = spans[phase == code]
-        if graph.own_ns[mine].max() * len(mine) < least_ns:
-            continue
+    ends = np.append(first[1:], len(spans))
+    heaviest = np.argsort(-longest, kind="stable")[:_MOST_PHASES]
+    for i in np.sort(heaviest[longest[heaviest] >= max(least_ns, 1)]).tolist():
+        kind, name = KINDS[int(codes[i]) // width], trace.names[int(codes[i]) % width]
+        mine = spans[first[i] : ends[i]]
         found += cells_of(kind, name, mine, graph.own_ns, trace.rank[mine], timeline.step_of[mine], stage_of, steps, least_ns)
     return found
 
@@ -95,8 +103,10 @@ def cells_of(
     mean = np.add.reduceat(value, first) / count
     median = (value[first + (count - 1) // 2] + value[first + count // 2]) / 2
     shape = (len(rows), len(steps))
+    if shape[0] * shape[1] > _SMALL_TABLE + _LEAST_FILLED * len(cell):
+        return []
     readings = [_dense(mean, cell, shape), _dense(median, cell, shape)]
-    usual = np.nanmedian(_dense(count.astype(np.float64), cell, shape), axis=1)
+    usual = _nanmedian(_dense(count.astype(np.float64), cell, shape), axis=1)
     out: list[PhaseCells] = []
     for members, has_peers in _roles(rows, stage_of, lonely_together=lonely_together):
         m = max(int(np.median(usual[members])), 1)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crossrank.analysis.excess import PhaseCells, noise_ns
-from crossrank.analysis.runs import Run, adjust, best_runs, hits
+from crossrank.analysis.runs import Null, Run, adjust, best_runs, hits, null_of
 from crossrank.model.arrays import Float64Array, Int64Array
 
 LEAST_CONFIDENCE = 0.9
+MOST_LATE = 128  # rows looked at closely; a job with more late rows than this has another problem
 _MORE_RUNS = 4  # further runs looked for in a row that has one
 _AGAIN_P = 0.01
 
@@ -37,24 +38,34 @@ class Lateness:
 
 
 def find_lateness(cells: list[PhaseCells], least_ns: float) -> list[Lateness]:
-    """All rows that are late by more than chance, most certain first."""
-    runs = [(c, run) for c in cells for run in best_runs(c.excess_ns, least_ns)]
+    """The rows that are late by more than chance (at most MOST_LATE of them), those with most excess first."""
+    nulls = [null_of(c.excess_ns, least_ns) for c in cells]
+    runs = [(t, run) for t, null in enumerate(nulls) for run in best_runs(cells[t].excess_ns, null)]
     looked_at = sum(len(c.rows) for c in cells)
     p_values = np.ones(max(looked_at, len(runs)))
     p_values[: len(runs)] = [run.p_value for _, run in runs]
     rate = adjust(p_values)[: len(runs)]
-    chosen = [i for i in np.argsort(rate, kind="stable").tolist() if rate[i] <= 1 - LEAST_CONFIDENCE]
-    return [_lateness(cells=runs[i][0], run=runs[i][1], confidence=1.0 - float(rate[i]), least_ns=least_ns) for i in chosen]
+    chosen = np.flatnonzero(rate <= 1 - LEAST_CONFIDENCE)
+    extent = np.array([_extent(cells[runs[i][0]], runs[i][1]) for i in chosen.tolist()])
+    return [
+        _lateness(cells[runs[i][0]], nulls[runs[i][0]], runs[i][1], 1.0 - float(rate[i]))
+        for i in chosen[np.argsort(-extent, kind="stable")][:MOST_LATE].tolist()
+    ]
 
 
-def _lateness(cells: PhaseCells, run: Run, confidence: float, least_ns: float) -> Lateness:
+def _extent(cells: PhaseCells, run: Run) -> float:
+    """Excess of all steps of the run that exceed its threshold."""
+    return float(cells.excess_ns[run.row, hits(cells.excess_ns[run.row], run)].sum())
+
+
+def _lateness(cells: PhaseCells, null: Null, run: Run, confidence: float) -> Lateness:
     excess = cells.excess_ns[run.row]
     columns, is_sparse = _affected(excess, run), run.is_sparse
     rest = cells.excess_ns.copy()
     for _ in range(_MORE_RUNS):
         rest[run.row, columns] = np.nan
-        more = [r for r in best_runs(rest, least_ns) if r.row == run.row and r.p_value <= _AGAIN_P]
-        if not more:
+        more = best_runs(rest, null, np.array([run.row]))
+        if not more or more[0].p_value > _AGAIN_P:
             break
         columns = np.union1d(columns, _affected(rest[run.row], more[0]))
     is_sparse = is_sparse or _scattered(columns)

@@ -20,13 +20,11 @@ from crossrank.analysis.excess import PhaseCells, cells_of, usual_step_ns
 from crossrank.analysis.lateness import Lateness, find_lateness, one_a_phase
 from crossrank.analysis.removal import removed_ns
 from crossrank.analysis.replay import ReplayGraph, end_of_steps_ns, replay_ns
-from crossrank.analysis.stragglers import LEAST_SHARE, asked_columns, clock_error_ns, cost_error_ns, role_of
+from crossrank.analysis.stragglers import LEAST_SHARE, asked_columns, clock_error_ns, cost_error_ns, most_replays, role_of
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.gates import NO_GATE
 from crossrank.model.timeline import NO_STEP, Timeline
 from crossrank.model.topology import Topology
-
-_MOST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +51,12 @@ def find_slow_links(
     by_link: dict[int, list[Lateness]] = {}
     for late in one_a_phase(find_lateness(links, least_ns)):
         by_link.setdefault(int(late.cells.rows[late.row]), []).append(late)
-    found = [_link(lates, graph, timeline, first, last) for lates in list(by_link.values())[:_MOST]]
+    found = [_link(lates, graph, timeline, first, last) for lates in list(by_link.values())[: most_replays(graph)]]
     keys, groups = _group_cells(graph, timeline, topology, steps, least_ns)
     by_group: dict[int, list[Lateness]] = {}
     for late in one_a_phase(find_lateness(groups, least_ns)):
         by_group.setdefault(keys[int(late.cells.rows[late.row])][0], []).append(late)
-    found += [_group(group, lates, graph, timeline, first, last) for group, lates in list(by_group.items())[:_MOST]]
+    found += [_group(group, lates, graph, timeline, first, last) for group, lates in list(by_group.items())[: most_replays(graph)]]
     told = [f for f in found if f is not None and f.cost_ns > f.cost_error_ns and f.cost_ns >= least_ns * len(f.steps)]
     return sorted(told, key=lambda f: (-f.cost_ns, f.ranks, f.group or ""))
 

@@ -46,21 +46,34 @@ class Run:
     p_value: float  # of this row, over all its runs
 
 
-def best_runs(excess: Float64Array, least: float) -> list[Run]:
-    """Best run of every row of excess [r, s] (NaN: no cell) over thresholds of at least `least`; rows without one are left out."""
-    rows, columns = excess.shape
+@dataclass(frozen=True, slots=True)
+class Null:
+    """What chance looks like in a table of excess [r, s]: thresholds and how often the other rows exceed them."""
+
+    levels: Float64Array  # [r, l]
+    share: Float64Array  # [r, l] q0
+    loose: Float64Array  # [r, l] q0 for pauses now and then, see `_null_share`
+    burst: Float64Array  # [r] g
+
+
+def null_of(excess: Float64Array, least: float) -> Null:
+    """The null of a table (NaN: no cell), with thresholds of at least `least`."""
     values = np.nan_to_num(excess, nan=-np.inf)
-    null = np.sort(excess[~np.isnan(excess)])
-    levels = _levels(values, null, least)
-    share, loose = _null_share(values, levels)
-    best = _scan(np.isnan(excess), values, levels, share, loose, burstiness(excess))
+    levels = _levels(values, excess[~np.isnan(excess)], least)
+    return Null(levels, *_null_share(values, levels), burstiness(excess))
+
+
+def best_runs(excess: Float64Array, null: Null, rows: Int64Array | None = None) -> list[Run]:
+    """Best run of every row (or of `rows`) that has one. O(cells x thresholds)."""
+    rows = np.arange(len(excess)) if rows is None else rows
+    best = _scan(excess[rows], null.levels[rows], null.share[rows], null.loose[rows], null.burst[rows])
     return [
         Run(
-            r, int(best[r, 1]), int(best[r, 2]), float(levels[r, int(best[r, 3])]), best[r, 4] > 0, float(best[r, 0]),
-            float(min(1.0, columns * _VARIANTS * np.exp(-best[r, 0]))),
+            int(r), int(b[1]), int(b[2]), float(null.levels[r, int(b[3])]), bool(b[4] > 0), float(b[0]),
+            float(min(1.0, excess.shape[1] * _VARIANTS * np.exp(-b[0]))),
         )
-        for r in range(rows)
-        if best[r, 0] > 0
+        for r, b in zip(rows.tolist(), best, strict=True)
+        if b[0] > 0
     ]  # fmt: skip
 
 
@@ -130,7 +143,7 @@ def _null_share(values: Float64Array, levels: Float64Array) -> tuple[Float64Arra
 
 @njit(cache=True, nogil=True)
 def _scan(
-    absent: np.ndarray, values: Float64Array, levels: Float64Array, share: Float64Array, loose: Float64Array, burst: Float64Array
+    values: Float64Array, levels: Float64Array, share: Float64Array, loose: Float64Array, burst: Float64Array
 ) -> Float64Array:
     """[r, 5] score, first, last, level and sparseness of each row's best run. A run starts and ends on a cell that exceeds."""
     best = np.zeros((len(values), 5))
@@ -145,7 +158,7 @@ def _scan(
                 hit, miss = np.log(q1 / q0), np.log((1 - q1) / (1 - q0))
                 score, first, again = 0.0, 0, False
                 for c in range(values.shape[1]):
-                    if absent[r, c]:
+                    if np.isnan(values[r, c]):
                         continue
                     if values[r, c] > levels[r, level]:
                         gain = g * hit if again else hit

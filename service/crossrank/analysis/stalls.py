@@ -15,6 +15,8 @@ from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
 
+_LOOKED_AT = 256  # open collectives, the earliest first
+
 
 @dataclass(frozen=True, slots=True)
 class Stall:
@@ -40,7 +42,9 @@ def find_stalls(timeline: Timeline, topology: Topology) -> list[Stall]:
     stuck = set(trace.rank[open_comm].tolist())
     members_of = {group.name: group.ranks for group in topology.groups}
     stalls: list[Stall] = []
-    for k in np.flatnonzero(np.logical_or.reduceat(trace.is_open[coll.member], coll.ptr[:-1])).tolist():
+    is_open = np.flatnonzero(np.logical_or.reduceat(trace.is_open[coll.member], coll.ptr[:-1]))
+    begun = np.minimum.reduceat(timeline.start_ns[coll.member], coll.ptr[:-1])[is_open]
+    for k in is_open[np.argsort(begun, kind="stable")][:_LOOKED_AT].tolist():
         members = coll.member[coll.ptr[k] : coll.ptr[k + 1]]
         name = trace.groups[coll.group[k]]
         everyone = trace.group_ranks[coll.group[k]] or members_of.get(name, ())

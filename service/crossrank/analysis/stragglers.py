@@ -22,7 +22,7 @@ from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
 
 LEAST_SHARE = 0.002  # thresholds below this share of a usual step are not tried, and costs below it are not told
-_MOST = 64  # candidates replayed
+_REPLAYED_STAMPS = 60_000_000  # all replays of one answer together, a few seconds
 
 
 def find_stragglers(
@@ -39,10 +39,15 @@ def find_stragglers(
     graph = graph or build_replay(timeline)
     timeline = graph.timeline
     least_ns = LEAST_SHARE * usual_step_ns(timeline, steps.step)
-    found = find_lateness(work_cells(graph, timeline, role_of(topology), steps.step), least_ns)
-    priced = [_priced(late, graph, timeline, topology, first, last) for late in one_a_phase(found)[:_MOST]]
+    found = one_a_phase(find_lateness(work_cells(graph, timeline, role_of(topology), steps.step), least_ns))
+    priced = [_priced(late, graph, timeline, topology, first, last) for late in found[: most_replays(graph)]]
     kept = [s for s in priced if s is not None and s.cost_ns > s.cost_error_ns and s.cost_ns >= least_ns * _stretch(s)]
     return tuple(sorted(kept, key=lambda s: (-s.cost_ns, s.rank, s.cause.kind, s.cause.name)))
+
+
+def most_replays(graph: ReplayGraph) -> int:
+    """How many candidates are costed, those with most excess first: between 8 and 64, by the size of the job."""
+    return int(np.clip(_REPLAYED_STAMPS // max(len(graph.order), 1), 8, 64))
 
 
 def _stretch(s: Straggler) -> float:
