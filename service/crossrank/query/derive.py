@@ -18,6 +18,7 @@ from crossrank.align.repair import repair
 from crossrank.align.violations import count_violations
 from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.critical_path import PathIndex, path_index
+from crossrank.analysis.replay import build_replay
 from crossrank.analysis.steps import StepTable, find_steps
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.analysis.waits import CollectiveTimes, collective_times
@@ -78,7 +79,8 @@ def derive(
     shape = infer_topology(trace, matches, topology)
     steps = find_steps(timeline, shape)
     times = collective_times(timeline)
-    stragglers = find_stragglers(timeline, shape, steps)
+    graph = build_replay(timeline)
+    stragglers = find_stragglers(timeline, shape, steps, graph=graph)
     return Derived(
         version=version,
         events=events.num_rows,
@@ -94,7 +96,7 @@ def derive(
         steps=steps,
         collectives=times,
         stragglers=stragglers,
-        findings=find_bottlenecks(timeline, shape, steps, stragglers),
+        findings=find_bottlenecks(timeline, shape, steps, stragglers, graph=graph),
         paths=path_index(timeline),
         index=SpanIndex.of(trace),
     )
