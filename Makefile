@@ -58,9 +58,9 @@ benchmarks: install-dev   ## run every benchmark; figures go to benchmarks/resul
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 constraints:     ## refresh the pinned, hashed constraints (needs uv)
-	$(UV) pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
+	$(UV) pip compile pyproject.toml --extra grpc --group build --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints.txt
-	$(UV) pip compile pyproject.toml --group build --group dev --constraint constraints.txt --universal --python-version 3.11 \
+	$(UV) pip compile pyproject.toml --extra grpc --group build --group dev --constraint constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints-dev.txt
 
 clean:           ## remove what make made (not ./data)
