@@ -12,8 +12,8 @@ from crossrank.errors import UnsupportedType
 from crossrank.ingest import arrow_stream, events_json, otlp_json, otlp_protobuf
 from crossrank.ingest.admit import admit
 from crossrank.ingest.body import decompress
-from crossrank.ingest.decoded import Decoded
 from crossrank.limits import Limits
+from crossrank.model.decoded import Decoded
 from crossrank.model.post import Admitted, Post
 
 JSON_TYPE: Final = "application/json"

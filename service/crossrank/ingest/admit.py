@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from crossrank.ingest import reasons
 from crossrank.ingest.content_id import with_content_ids
-from crossrank.ingest.decoded import Decoded
 from crossrank.ingest.kind_columns import kind_and_op
 from crossrank.ingest.verdicts import Verdicts
 from crossrank.ingest.words import Words
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.columns import EVENT_SCHEMA
+from crossrank.model.decoded import Decoded
 from crossrank.model.flags import EventFlag
 from crossrank.model.post import Admitted, Post
 

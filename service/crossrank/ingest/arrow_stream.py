@@ -17,12 +17,12 @@ import pyarrow as pa
 from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import reasons
 from crossrank.ingest.arrow_messages import refuse_compressed
-from crossrank.ingest.attrs import TooDeep, attrs_text
-from crossrank.ingest.decoded import RAW_SCHEMA, Decoded, raw_table
 from crossrank.ingest.ids import hex_column
 from crossrank.ingest.verdicts import Verdicts
 from crossrank.ingest.words import Words
 from crossrank.limits import Limits
+from crossrank.model.attrs import TooDeep, attrs_text
+from crossrank.model.decoded import RAW_SCHEMA, Decoded, raw_table
 from crossrank.model.flags import EventFlag
 
 _IDS: Final = {"trace_id": reasons.INVALID_TRACE_ID, "span_id": reasons.INVALID_SPAN_ID, "parent_span_id": ""}

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import reasons
-from crossrank.ingest.attrs import TooDeep, attrs_text
-from crossrank.ingest.decoded import CHUNK_ROWS, RAW_SCHEMA, Decoded, places, raw_table
 from crossrank.ingest.event_form import COLUMNS, EventForm, Refused, from_mapping, settle
 from crossrank.ingest.ids import SPAN_ID_BYTES, TRACE_ID_BYTES, hex_column, hex_id, is_unset
 from crossrank.ingest.json_slices import ABSENT, elements, fields, is_object
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray
+from crossrank.model.attrs import TooDeep, attrs_text
+from crossrank.model.decoded import CHUNK_ROWS, RAW_SCHEMA, Decoded, places, raw_table
 from crossrank.model.flags import EventFlag
 from crossrank.model.post import Rejection
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossrank.ingest.attrs import canonical_json
 from crossrank.ingest.infer import kind_of_name, kind_of_op, op_of_name
 from crossrank.ingest.words import Words
 from crossrank.model.arrays import BoolArray, Int32Array
+from crossrank.model.attrs import canonical_json
 from crossrank.model.kinds import COLLECTIVE, KIND_CODE, KINDS, METRIC, OTHER, RECV, SEND, canonical_op
 
 _UNKNOWN = -1

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from crossrank.errors import BodyTooLarge
 from crossrank.ingest import reasons
-from crossrank.ingest.attrs import TooDeep, attrs_text, cut_text, limited
-from crossrank.ingest.decoded import CHUNK_ROWS, RAW_SCHEMA, Decoded, places, raw_batch, raw_table
 from crossrank.ingest.ids import SPAN_ID_BYTES, TRACE_ID_BYTES
 from crossrank.ingest.otlp_names import find_columns, resource_columns, service_job, thread_lane
 from crossrank.limits import Limits
+from crossrank.model.attrs import TooDeep, attrs_text, cut_text, limited
+from crossrank.model.decoded import CHUNK_ROWS, RAW_SCHEMA, Decoded, places, raw_batch, raw_table
 from crossrank.model.flags import EventFlag
 from crossrank.model.post import Rejection
 

@@ -17,14 +17,14 @@ import msgspec
 
 from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import reasons
-from crossrank.ingest.attrs import TooDeep
-from crossrank.ingest.decoded import Decoded
 from crossrank.ingest.event_form import Refused
 from crossrank.ingest.ids import is_unset
 from crossrank.ingest.json_slices import ABSENT, elements, fields
 from crossrank.ingest.otlp_common import Around, Span, SpanEvent, SpanLink, SpanRows
 from crossrank.ingest.otlp_values import bytes_value, double_value
 from crossrank.limits import Limits
+from crossrank.model.attrs import TooDeep
+from crossrank.model.decoded import Decoded
 
 _ANY: Final = msgspec.json.Decoder()
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")

@@ -16,12 +16,12 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import reasons
-from crossrank.ingest.attrs import TooDeep
-from crossrank.ingest.decoded import Decoded
 from crossrank.ingest.otlp_common import Around, Span, SpanEvent, SpanLink, SpanRows
 from crossrank.ingest.otlp_values import bytes_value, double_value
 from crossrank.ingest.wire import Walk
 from crossrank.limits import Limits
+from crossrank.model.attrs import TooDeep
+from crossrank.model.decoded import Decoded
 
 _PASSES: Final = 4  # a scope's fields are walked three times
 _RESOURCE_SPANS: Final = 1  # of the request

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from crossrank.ingest.attrs import cut_text
 from crossrank.model.arrays import BoolArray, Int32Array
+from crossrank.model.attrs import cut_text
 
 
 @dataclass(frozen=True, slots=True)

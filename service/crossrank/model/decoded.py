@@ -1,4 +1,4 @@
-"""What a format decoder hands to `admit`: columns as sent, not yet checked.
+"""What a decoder or an importer hands to `admit`: columns as sent, not yet checked.
 
 The columns are those of the event schema that senders fill, all nullable, integers as int64 (their ranges are checked in one
 place, `admit`) and words as plain or dictionary-coded strings. A decoder drops only what it cannot represent at all and says so
