@@ -31,7 +31,10 @@ END: Final = 2
 CLOSED: Final = 3
 FORM_BITS: Final = 3
 STORE_FLAGS: Final = int(EventFlag.CONFLICT | EventFlag.AMENDS | EventFlag.JOINED)  # set here, not part of what was sent
-_CONTENT_COLUMNS: Final = tuple(c.name for c in EVENT_COLUMNS if c.name not in {"received_ns", "flags"})
+_CONTENT_COLUMNS: Final = tuple(
+    (c.name, np.uint64(zlib.crc32(c.name.encode()))) for c in EVENT_COLUMNS if c.name not in {"received_ns", "flags"}
+)
+_FLAGS_SEED: Final = np.uint64(zlib.crc32(b"flags"))
 KEY_COLUMNS: Final = ("attempt", "rank", "span_id")
 
 
@@ -69,6 +72,13 @@ def _add_column(total: Any, hashes: Any, valid: Any, seed: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
+def _add_words(total: Any, codes: Any, words: Any, valid: Any, seed: Any) -> None:
+    for i in range(len(total)):
+        if valid[i]:
+            total[i] ^= _mix(words[codes[i]] ^ seed)
+
+
+@numba.njit(cache=True, nogil=True)
 def _keys(member: Any, span: Any, salt: Any) -> Any:
     out = np.empty(len(span), np.int64)
     for i in range(len(span)):
@@ -84,26 +94,29 @@ def identity_keys(events: pa.Table, salt: int) -> Int64Array:
 
 def member_of(events: pa.Table) -> Int64Array:
     """[n] attempt and rank of every row packed into one int64."""
-    attempt = one_chunk(events.column("attempt")).to_numpy(zero_copy_only=False).astype(np.int64)
-    rank = one_chunk(events.column("rank")).to_numpy(zero_copy_only=False).astype(np.int64)
+    attempt, rank = (raw_values(one_chunk(events.column(name))).astype(np.int64) for name in ("attempt", "rank"))
     return (attempt << 32) | rank
 
 
 def forms(events: pa.Table) -> Int32Array:
     """[n] OPEN, END or CLOSED of every row."""
-    no_start, no_end = _invalid(events.column("start_ns")), _invalid(events.column("end_ns"))
-    return np.where(no_start, END, np.where(no_end, OPEN, CLOSED)).astype(np.int32)
+    has_start, has_end = (valid_rows(one_chunk(events.column(name))) for name in ("start_ns", "end_ns"))
+    return np.where(has_start, np.where(has_end, CLOSED, OPEN), END).astype(np.int32)
 
 
 def marks(events: pa.Table) -> Int32Array:
     """[n] the mark of every row; needs all content columns."""
     total = np.zeros(len(events), np.uint64)
-    for name in _CONTENT_COLUMNS:
+    for name, seed in _CONTENT_COLUMNS:
         column = one_chunk(events.column(name))
-        if column.null_count < len(column):
-            _add_column(total, _hashes(column), ~_invalid(column), np.uint64(zlib.crc32(name.encode())))
-    flags = one_chunk(events.column("flags")).to_numpy(zero_copy_only=False).astype(np.int64) & ~STORE_FLAGS
-    _add_column(total, flags.view(np.uint64), np.ones(len(total), np.bool_), np.uint64(zlib.crc32(b"flags")))
+        if column.null_count == len(column):
+            continue
+        if pa.types.is_dictionary(column.type):
+            _add_words(total, raw_values(column.indices), _hashes(column.dictionary), valid_rows(column), seed)
+        else:
+            _add_column(total, _hashes(column), valid_rows(column), seed)
+    flags = raw_values(one_chunk(events.column("flags"))).astype(np.int64) & ~STORE_FLAGS
+    _add_column(total, flags.view(np.uint64), np.ones(len(total), np.bool_), _FLAGS_SEED)
     return ((total >> np.uint64(34)).astype(np.int32) << 2) | forms(events)
 
 
@@ -117,24 +130,27 @@ def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def fixed_words(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
     """[n, width/8] a fixed-size binary column as big-endian unsigned words (native byte order in the result)."""
     array = one_chunk(column)
-    data = np.frombuffer(array.buffers()[1], np.uint8) if len(array) else np.zeros(0, np.uint8)
-    rows = data[array.offset * width : (array.offset + len(array)) * width]
+    rows = _bytes_of(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
     return rows.view(">u8").astype(np.uint64).reshape(-1, width // 8)
 
 
-def _invalid(column: pa.ChunkedArray | pa.Array) -> BoolArray:
-    if column.null_count == 0:
-        return np.zeros(len(column), np.bool_)
-    mask: BoolArray = one_chunk(column.is_null()).to_numpy(zero_copy_only=False)
-    return mask
+def valid_rows(array: pa.Array) -> BoolArray:
+    """[n] False where the array is null."""
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    bits = np.unpackbits(_bytes_of(array.buffers()[0]), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].view(np.bool_)
+
+
+def raw_values(array: pa.Array) -> np.ndarray:
+    """[n] the values of a number column without a copy; anything where it is null."""
+    dtype = np.dtype(str(array.type))  # Arrow and numpy call numbers alike
+    return np.frombuffer(_bytes_of(array.buffers()[1]), dtype)[array.offset : array.offset + len(array)]
 
 
 def _hashes(array: pa.Array) -> np.ndarray:
     """[n] uint64 hash of every value; anything where it is null."""
     kind = array.type
-    if pa.types.is_dictionary(kind):
-        words = _hashes(array.dictionary)
-        return words[array.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     if pa.types.is_string(kind):
         return _hash_bytes(_offsets(array), _bytes_of(array.buffers()[2]))
     if pa.types.is_list(kind):
@@ -147,13 +163,14 @@ def _hashes(array: pa.Array) -> np.ndarray:
         for k in range(1, words.shape[1]):
             total ^= words[:, k] * np.uint64(0x9E3779B97F4A7C15)
         return total
-    values = array.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
+    if pa.types.is_boolean(kind):
+        return array.to_numpy(zero_copy_only=False).astype(np.uint64)
+    values = raw_values(array)
     return values.view(np.uint64) if values.dtype == np.float64 else values.astype(np.int64).view(np.uint64)
 
 
 def _offsets(array: pa.Array) -> Int32Array:
-    offsets: Int32Array = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
-    return offsets
+    return np.frombuffer(_bytes_of(array.buffers()[1]), np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def _bytes_of(buffer: pa.Buffer | None) -> np.ndarray:

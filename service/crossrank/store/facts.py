@@ -50,12 +50,17 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The admitted rows of one job in one request, with identity keys [n] and marks [n] computed in the caller's thread."""
+    """The admitted rows of one job in one request, and what can be computed of them in the caller's thread.
+
+    keys [n], marks [n]: see `content`. attempts: those that occur. row_bytes: memory a row takes, on average.
+    """
 
     job: str
     events: pa.Table
     keys: Int64Array
     marks: Int32Array
+    attempts: tuple[int, ...]
+    row_bytes: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from crossrank.errors import NotFound
 from crossrank.model.arrays import Int8Array, Int32Array
 from crossrank.model.post import Post, Receipt, Rejection
-from crossrank.store.content import identity_keys, marks
+from crossrank.store.content import identity_keys, marks, one_chunk, raw_values
 from crossrank.store.facts import Frozen, JobEntry, JobFacts, Part, Tally
 from crossrank.store.identity import AMENDING, CONFLICTING, DUPLICATE
 from crossrank.store.memtable import Memtable
@@ -79,13 +79,15 @@ class Jobs:
         """The rows of each job, in order of first appearance; pure, for the caller's thread."""
         if not len(events):
             return []
-        coded = events.column("job").combine_chunks()
-        codes = coded.indices.to_numpy(zero_copy_only=False)
+        coded = one_chunk(events.column("job"))
+        codes = raw_values(coded.indices)
         used, first = np.unique(codes, return_index=True)
         parts = []
         for code in used[np.argsort(first)].tolist():
             rows = events if len(used) == 1 else events.filter(pa.array(codes == code))
-            parts.append(Part(coded.dictionary[code].as_py(), rows, identity_keys(rows, self._salt), marks(rows)))
+            attempts = tuple(np.unique(raw_values(one_chunk(rows.column("attempt")))).tolist())
+            size = rows.get_total_buffer_size() / len(rows)
+            parts.append(Part(coded.dictionary[code].as_py(), rows, identity_keys(rows, self._salt), marks(rows), attempts, size))
         return parts
 
     def is_room_for(self, names: Iterable[str]) -> bool:
@@ -103,18 +105,17 @@ class Jobs:
             conflicts = int(np.count_nonzero(relation == CONFLICTING))
             counts = {"accepted": len(rows), "duplicate": len(relation) - len(rows), "conflict": conflicts}
             total.update(counts)
-            attempts = set(np.unique(column_values(rows, "attempt")).tolist())
             with self.lock:
                 if len(rows):
-                    self.memtable_bytes += job.memtable.add(rows, row_marks, amends)
+                    self.memtable_bytes += job.memtable.add(rows, row_marks, amends, part.row_bytes)
                     self.memtable_rows += len(rows)
-                self._note(job, counts, attempts, post.received_ns)
+                self._note(job, counts, part.attempts, post.received_ns)
         self._reject(rejections, post)
         self._remembered.keep_bound()
         self._mark_forgotten()
         return Receipt(total["accepted"], total["duplicate"], total["conflict"])
 
-    def _note(self, job: Job, counts: dict[str, int], attempts: set[int], received_ns: int) -> None:
+    def _note(self, job: Job, counts: dict[str, int], attempts: tuple[int, ...], received_ns: int) -> None:
         f = job.facts
         tally = Tally(*(getattr(f.tally, name) + n for name, n in counts.items()))
         known = tuple(sorted({*f.attempts, *attempts}))[-_ATTEMPTS_MAX:]
@@ -162,7 +163,10 @@ class Jobs:
 
     def _job(self, name: str) -> Job:
         with self.lock:
-            return self._jobs.setdefault(name, Job(JobFacts(name)))
+            job = self._jobs.get(name)
+            if job is None:
+                job = self._jobs[name] = Job(JobFacts(name))
+            return job
 
     def _get(self, name: str) -> Job:
         job = self._jobs.get(name)
@@ -200,6 +204,7 @@ class Jobs:
             for name, job in changed.items():
                 job.changed = False
                 if job.memtable.rows:
+                    assert job.sealing is None, name
                     job.sealing, job.memtable = job.memtable, Memtable()
                     memtables[name] = job.sealing
             return Frozen(wal_floor, memtables, {name: job.current_facts() for name, job in changed.items()})

@@ -28,9 +28,9 @@ class Memtable:
         self._lock = threading.Lock()
         self._built = (0, EVENT_SCHEMA.empty_table())
 
-    def add(self, events: pa.Table, marks: Int32Array, amends: int) -> int:
-        """Appends flagged rows and their marks; `amends` of them are marked AMENDS. Returns the bytes they take."""
-        size = int(events.nbytes) + marks.nbytes
+    def add(self, events: pa.Table, marks: Int32Array, amends: int, row_bytes: float) -> int:
+        """Appends flagged rows and their marks; `amends` of them are marked AMENDS. Returns the bytes counted."""
+        size = int(len(events) * row_bytes) + marks.nbytes
         self._marks.append(marks)
         self._tables.append(events)
         self.rows += len(events)

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.flags import EventFlag
-from crossrank.store.content import CLOSED, OPEN, fixed_words, forms, marks, member_of, one_chunk
+from crossrank.store.content import CLOSED, OPEN, fixed_words, forms, marks, member_of, one_chunk, raw_values, valid_rows
 
 AMENDS: Final = int(EventFlag.AMENDS)
 CONFLICT: Final = int(EventFlag.CONFLICT)
@@ -141,7 +141,9 @@ def apply_plan(events: pa.Table, p: Plan) -> pa.Table:
 def column_values(events: pa.Table, name: str) -> Int64Array:
     """[n] an integer column as int64, 0 where null."""
     column = one_chunk(events.column(name))
-    values: Int64Array = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = raw_values(column).astype(np.int64)
+    if column.null_count:
+        values[~valid_rows(column)] = 0
     return values
 
 
@@ -158,8 +160,7 @@ def _joined_columns(events: pa.Table, base: Int64Array, tail: Int64Array) -> pa.
         column = one_chunk(events.column(field.name))
         rows = base
         if column.null_count:
-            missing = ~column.is_valid().to_numpy(zero_copy_only=False)
-            rows = np.where(missing[base], tail, base)
+            rows = np.where(valid_rows(column)[base], base, tail)
         columns.append(column.take(pa.array(rows)))
     merged = pa.Table.from_arrays(columns, schema=events.schema)
     return replaced(
@@ -169,7 +170,7 @@ def _joined_columns(events: pa.Table, base: Int64Array, tail: Int64Array) -> pa.
 
 def _merged_attrs(attrs: pa.Array, merged: pa.Array, base: Int64Array, tail: Int64Array) -> pa.Array:
     """The attrs of joined rows: both objects in one, keys sorted, the tail's values winning. Values are not reinterpreted."""
-    valid = attrs.is_valid().to_numpy(zero_copy_only=False)
+    valid = valid_rows(attrs)
     both = np.flatnonzero((base != tail) & valid[base] & valid[tail])
     if not len(both):
         return merged

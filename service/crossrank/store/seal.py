@@ -52,13 +52,20 @@ class Sealer:
         """Whether an earlier seal has not been finished, or a deleted job is still in the catalog."""
         return self._pending is not None or bool(self._removed)
 
-    def seal(self, freeze: Callable[[], Frozen]) -> None:
-        """Seals what `freeze` gives, after what an earlier, failed seal left over. Raises StoreUnavailable; nothing is lost."""
+    def seal(self, freeze: Callable[[], None]) -> None:
+        """Seals what `freeze` hands to `take_up`, after what an earlier, failed seal left over.
+
+        Raises StoreUnavailable when a step fails; nothing is lost, and the next seal goes on from there.
+        """
         with self.lock:
-            if self._pending is not None:
-                self._finish(self._pending)
-            self._pending = freeze()
-            self._finish(self._pending)
+            self._finish()
+            freeze()
+            self._finish()
+
+    def take_up(self, frozen: Frozen) -> None:
+        """Takes what was frozen, in the same breath: frozen rows that nobody holds would never be sealed."""
+        assert self._pending is None, self._pending
+        self._pending = frozen
 
     def remove(self, job: str, segments: Sequence[SegmentFile]) -> None:
         """Takes a deleted job out of the catalog and its files off the disk, as soon as no snapshot uses them.
@@ -76,7 +83,10 @@ class Sealer:
         self._removed.clear()
         self._pins.doom(files)
 
-    def _finish(self, frozen: Frozen) -> None:
+    def _finish(self) -> None:
+        frozen = self._pending
+        if frozen is None:
+            return
         try:
             for job, memtable in sorted(frozen.memtables.items()):
                 if job not in self._written:

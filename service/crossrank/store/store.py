@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from crossrank.counters import Counters
-from crossrank.errors import CrossrankError, Overloaded, StoreUnavailable
+from crossrank.errors import Overloaded, StoreUnavailable
 from crossrank.limits import Limits
 from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.model.post import Admitted, Post, Receipt
@@ -130,7 +130,7 @@ class Store:
     def _seal_replayed(self, number: int) -> None:
         if self._jobs.memtable_bytes > self._limits.memtable_bytes:
             with contextlib.suppress(StoreUnavailable):  # tried again once the store runs
-                self._sealer.seal(lambda: self._jobs.freeze(number + 1))
+                self._sealer.seal(lambda: self._sealer.take_up(self._jobs.freeze(number + 1)))
 
     def append(self, post: Post, admitted: Admitted) -> Future[Receipt]:
         """Logs a request and enters its events; the future resolves when they are durable and visible.
@@ -225,8 +225,8 @@ class Store:
             return
         self._sealer.seal(lambda: self._commit.between(self._freeze).result())
 
-    def _freeze(self) -> Any:
-        return self._jobs.freeze(self._wal.start_file())
+    def _freeze(self) -> None:
+        self._sealer.take_up(self._jobs.freeze(self._wal.start_file()))
 
     def _seal_if_due(self) -> None:
         self._pins.sweep()
@@ -272,8 +272,10 @@ class Store:
             return
         self._closed = True
         self._trigger.close()
-        with contextlib.suppress(CrossrankError):
+        try:
             self.seal()
+        except Exception:  # noqa: BLE001  - whatever it was, the log has the events and the folder must be given free
+            self._counters.add("seals_failed")
         self._commit.close()
         self._pins.sweep()
         self._lake.close()
