@@ -27,6 +27,7 @@ from crossrank.align.straddlers import Straddlers
 from crossrank.model.arrays import BoolArray, Float64Array, Int64Array
 from crossrank.model.trace import JobTrace
 
+FACTS_AROUND = 40
 GAP_SHARE = 0.9  # a gap may be shorter than the step by the error of its size
 STRADDLERS_JUDGE = 30.0  # between cuts that differ by less than this the durations of spans help to decide
 CLEAR_GAIN = 3.0  # cuts that cost this much more than the best are ruled out
@@ -70,7 +71,9 @@ def place_cuts(trace: JobTrace, facts: Constraints, seen: Sightings, fit: Fit, e
         later = epochs.first_of_cuts + i
         clocks = epochs.of_domain(cut.domain)
         earlier = clocks[clocks.index(later) - 1]
-        low, high = cut.doubt_from_ns - round(margin_ns), cut.doubt_to_ns + round(margin_ns)
+        around = _facts_around(trace, facts, cut)
+        low = min(cut.doubt_from_ns - round(margin_ns), around[0])
+        high = max(cut.doubt_to_ns + round(margin_ns), around[1] + 1)
         for other in epochs.cuts:  # leave the neighbours' steps to them
             if other.domain == cut.domain and other is not cut:
                 low = max(low, other.from_ns) if other.from_ns < cut.from_ns else low
@@ -82,6 +85,16 @@ def place_cuts(trace: JobTrace, facts: Constraints, seen: Sightings, fit: Fit, e
         if best is not None:
             placed.append(best)
     return tuple(placed)
+
+
+def _facts_around(trace: JobTrace, facts: Constraints, cut: Cut) -> tuple[int, int]:
+    """Local times that hold enough of the domain's facts on both sides of a cut, across a pause of the job if there is one."""
+    parts = ((facts.span, trace.end_ns), (facts.before, trace.start_ns), (facts.after, trace.end_ns))
+    local = np.sort(np.concatenate([stamp[span[trace.domain[span] == cut.domain]] for span, stamp in parts]))
+    if len(local) == 0:
+        return cut.doubt_from_ns, cut.doubt_to_ns
+    at = int(np.searchsorted(local, cut.from_ns))
+    return int(local[max(at - FACTS_AROUND, 0)]), int(local[min(at + FACTS_AROUND, len(local) - 1)])
 
 
 def _size(fit: Fit, epochs: Epochs, earlier: int, later: int, local_ns: int) -> int:

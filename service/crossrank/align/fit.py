@@ -32,7 +32,7 @@ from crossrank.model.trace import JobTrace
 LINE_ROUNDS = 6
 ROUNDS = 7
 NEARLY_MOST = 0.9  # of the rows of the domain that has most
-UNEVEN_NS = 20e3  # a clock that bends by more at one knot was slewed
+SHARP_NS = 5e3  # a clock that bends by more at one knot was slewed
 BIAS_SHARE = 0.1  # share of the jitter that an uneven completion may shift systematically (measured on real recordings)
 
 
@@ -92,7 +92,7 @@ def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solv
         cuts = _place(trace, facts, solved, knots.step_ns)
         straight = _straight(trace, facts, split(base, cuts), components, knots)
         solved = _bend(straight, components, knots)
-    return solved
+    return _bend_finely(solved, components)
 
 
 def _place(trace: JobTrace, facts: Constraints, solved: _Solved, margin_ns: float) -> tuple[Cut, ...]:
@@ -115,10 +115,33 @@ def _bend(straight: _Solved, components: Components, knots: Knots) -> _Solved:
     return _Solved(straight.epochs, straight.seen, fit)
 
 
+def _bend_finely(solved: _Solved, components: Components) -> _Solved:
+    """The fit with closer knots where a clock bends sharply, as at the ends of a slew; as it is where none does."""
+    sharp = np.abs(_bends(solved)) > SHARP_NS
+    coarse, fine = solved.fit.knots, solved.fit.knots.finer()
+    if not sharp.any() or fine.count == coarse.count:
+        return solved
+    start = np.array([np.interp(fine.at_ns, coarse.at_ns, phi) for phi in solved.fit.phi])
+    near = sharp.copy()
+    near[:, 1:] |= sharp[:, :-1]
+    near[:, :-1] |= sharp[:, 1:]
+    stretch = np.clip(np.rint((fine.at_ns[1:-1] - coarse.first_ns) / coarse.step_ns).astype(int) - 1, 0, near.shape[1] - 1)
+    curve_start = np.where(np.arange(len(start))[:, None] < len(sharp), start, solved.fit.phi[:, :1])
+    fit = solve(
+        solved.seen, fine, curve_start, solved.epochs, components.component, rounds=ROUNDS, loose=near[:, stretch], stretches=coarse
+    )
+    return _Solved(solved.epochs, solved.seen, fit)
+
+
+def _bends(solved: _Solved) -> Float64Array:
+    """[D, K - 2] second differences of the curves."""
+    curves = solved.fit.phi[: solved.epochs.first_of_cuts]
+    return curves[:, :-2] - 2.0 * curves[:, 1:-1] + curves[:, 2:]
+
+
 def _even_references(solved: _Solved, components: Components) -> Int32Array:
     """Per component the lowest domain with nearly the most rows, one whose clock runs evenly if there is such."""
-    curves = solved.fit.phi[: len(components.component)]
-    uneven = np.abs(curves[:, :-2] - 2.0 * curves[:, 1:-1] + curves[:, 2:]).max(axis=1, initial=0.0) > UNEVEN_NS
+    uneven = np.abs(_bends(solved)).max(axis=1, initial=0.0) > SHARP_NS
     uneven[[cut.domain for cut in solved.epochs.cuts]] = True
     reference = components.reference.copy()
     for c, first in enumerate(components.reference.tolist()):

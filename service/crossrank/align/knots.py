@@ -21,6 +21,8 @@ CLOSEST_NS = 0.5e9
 WIDEST_NS = 5e9
 ROWS_PER_KNOT = 30
 MOST_KNOTS = 400
+FINER = 5
+MOST_FINE_KNOTS = 2000
 WILD_STAMPS = 4  # that many, or 0.2 %, at either end may be wild: more than the length of all others away
 USUAL_DRIFT = 50e-6  # how far the rate of a clock is off
 WANDER_PER_SQRT_S = 1e-7  # 0.1 ppm / sqrt(s): a plain crystal in a warm rack
@@ -55,6 +57,11 @@ class Knots:
         at = np.clip((z - self.first_ns) / self.step_ns, 0.0, self.count - 1.0)
         j = np.minimum(at.astype(np.int32), np.int32(self.count - 2))
         return j, at - j
+
+    def finer(self) -> Knots:
+        """The same stretch with knots closer together, for clocks that bend between these."""
+        times = max(1, min(FINER, MOST_FINE_KNOTS // self.count))
+        return Knots(self.first_ns, self.step_ns / times, (self.count - 1) * times + 1)
 
     def line(self) -> Knots:
         """Two knots at the ends: a straight line."""

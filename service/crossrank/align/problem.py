@@ -16,12 +16,12 @@ from crossrank.align.epochs import Epochs
 from crossrank.align.knots import Knots
 from crossrank.align.messages import pair_up
 from crossrank.align.solve import Rows, collective_weights, group_medians, improve, prior
-from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
 LAST_TOLERANCE = 1e-3
 EARLY_TOLERANCE = 1e-2
-FIRST_STIFFNESS = 1e-5
+LOOSE_BEND_NS = 1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,14 @@ def solve(
     *,
     rounds: int,
     wander: bool = True,
+    loose: BoolArray | None = None,
     stretches: Knots | None = None,
 ) -> Fit:
     """Robust fit of corrections that bend at `knots`, from `phi` [V, knots.count] on.
 
     component: [D] of each domain.
     wander: the rate of a clock changes little from knot to knot.
+    loose: [D, K - 2] inner knots where `phi` does not yet show how the clock bends; all of them if not given.
     stretches: where messages are compared, if not between the knots.
     """
     curve = epochs.domain
@@ -130,9 +132,10 @@ def solve(
         fit = Fit(knots, phi, curve, seen.end, sigma)
         delay = fit.correct(seen.after, seen.after_clock) - fit.correct(seen.before, seen.before_clock)
         groups = (rows, two_way.rows(knots, curve, phi, delay, constant=False))
-        # The first round hardly holds the wander: a prior that sits on wrong weights would be hard to leave.
-        stiffness = knots.stiffness * (1.0 if i else FIRST_STIFFNESS) if wander else 0.0
-        before = prior(phi, epochs.first_of_cuts, stiffness, knots.slope_weight, robust=i > 0)
+        before = prior(phi, epochs.first_of_cuts, knots.stiffness if wander else 0.0, knots.slope_weight)
+        if i == 0:
+            # The first round hardly holds the wander: a prior that sits on wrong weights would be hard to leave.
+            before = before.loosened(np.ones(before.bend.shape, bool) if loose is None else loose, 1.0 / LOOSE_BEND_NS**2)
         tolerance = LAST_TOLERANCE if i == rounds - 1 else EARLY_TOLERANCE
         phi = improve(phi, groups, before, component, tolerance=tolerance)
     return Fit(knots, phi, curve, rows.centred(phi), sigma)
@@ -152,7 +155,7 @@ def levels(seen: Sightings, knots: Knots, component: Int32Array, *, rounds: int)
     two_way = pair_up(seen.before_clock, seen.after_clock, between, knots)
     curve = np.arange(len(component), dtype=np.int32)
     phi = np.zeros((len(component), knots.count))
-    free = prior(phi, len(component), 0.0, 0.0, robust=False)
+    free = prior(phi, len(component), 0.0, 0.0)
     message = rows
     for i in range(rounds):
         rows, _ = collective_weights(rows, seen.family_ptr, phi, first=i == 0)

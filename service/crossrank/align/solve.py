@@ -13,8 +13,9 @@ rate (a slew) costs little more than none. The last term says that a quartz is r
 
 The normal equations are never written down: one product A x is a pass over the rows, and conjugate gradients with the exact
 block of each clock (a band of five diagonals, factorised) as preconditioner needs a dozen of them. So memory is O(rows) and
-10,000 clocks are no different from ten. Only differences between clocks are determined, so the common part of each component is
-kept where it started: steps of the solution are taken among those whose sum over the component's clocks is zero at every knot.
+10,000 clocks are no different from ten. Only differences between clocks are determined, so the common offset and rate of each
+component are kept where they started: the solution moves only among corrections that share no straight line. What the clocks have
+in common beyond that is left to the prior, which rather bends one clock sharply (a slew) than all the others a little.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, replace
 import numba
 import numpy as np
 
-from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 
 EARLY_WEIGHT = 3.0  # noise is one-sided: who ends early is near the truth, so early rows count this much more
 STUDENT_SCALE = 1.5  # residuals beyond this many sigmas begin to lose weight
@@ -132,12 +133,15 @@ class Prior:
         band[:, 1:, 0] += self.slope
         band[:, :-1, 1] -= self.slope
 
+    def loosened(self, where: BoolArray, stiffness: float) -> Prior:
+        """The same with second differences held by no more than `stiffness` at some places [curves, K - 2]."""
+        return replace(self, bend=np.where(where, np.minimum(self.bend, stiffness), self.bend))
 
-def prior(phi: Float64Array, curves: int, stiffness: float, slope: float, *, robust: bool) -> Prior:
-    """The prior around `phi`: `stiffness` is one over the expected square of a second difference, `slope` of a first one."""
+
+def prior(phi: Float64Array, curves: int, stiffness: float, slope: float) -> Prior:
+    """The prior around `phi`: `stiffness` is one over the expected square of a second difference, `slope` the weight of first ones."""
     bend = _bend(phi[:curves])
-    weight = stiffness / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2) if robust else np.full(bend.shape, stiffness)
-    return Prior(curves, weight, slope)
+    return Prior(curves, stiffness / (1.0 + bend * bend * stiffness / CAUCHY_SCALE**2), slope)
 
 
 def improve(phi: Float64Array, groups: tuple[Rows, ...], before: Prior, component: Int32Array, *, tolerance: float) -> Float64Array:
@@ -149,17 +153,21 @@ def improve(phi: Float64Array, groups: tuple[Rows, ...], before: Prior, componen
     for rows in groups:
         _scatter(rows.ptr, rows.v, rows.e, rows.j, rows.u, rows.w, rows.shown(phi), gradient)
     band = _band(phi.shape, groups, before)
-    gauge = _Gauge(component, _has_rows(phi.shape, groups))
+    gauge = _Gauge(component, _has_rows(phi.shape, groups), free=not before.bend.any() and phi.shape[1] > 2)
     _factorise(band)
     return phi - _conjugate_gradients(gradient, groups, before, band, gauge, tolerance)
 
 
 class _Gauge:
-    """Projection onto steps that leave the common part of each component alone, at knots and clocks that rows speak about."""
+    """Projection onto steps without a common straight line in any component, over the clocks and knots that rows speak about.
 
-    def __init__(self, component: Int32Array, active: Float64Array) -> None:
+    Without a prior (`free`) nothing ties one knot to the next, and what is common at each of them is taken off.
+    """
+
+    def __init__(self, component: Int32Array, active: Float64Array, *, free: bool) -> None:
         self._component, self._active = component, active[: len(component)]
-        self._count = np.maximum(self._sums(self._active), 1.0)
+        self._count = self._sums(self._active)
+        self._shapes = None if free else np.array([_common_lines(count) for count in self._count])
 
     def _sums(self, x: Float64Array) -> Float64Array:
         out = np.zeros((int(self._component.max(initial=-1)) + 1, x.shape[1]))
@@ -168,10 +176,26 @@ class _Gauge:
 
     def project(self, x: Float64Array) -> Float64Array:
         curves = x[: len(self._component)]
-        mean = self._sums(curves * self._active) / self._count
+        sums = self._sums(curves * self._active)
+        if self._shapes is None:
+            common = sums / np.maximum(self._count, 1.0)
+        else:
+            common = np.einsum("csk,cs->ck", self._shapes, np.einsum("csk,ck->cs", self._shapes, sums))
         out = x.copy()
-        out[: len(curves)] -= self._active * mean[self._component]
+        out[: len(curves)] -= self._active * common[self._component]
         return out
+
+
+def _common_lines(count: Float64Array) -> Float64Array:
+    """[2, K] a constant and a slope over the knots, orthonormal when every knot counts `count` times; zero where there is none."""
+    out = np.zeros((2, len(count)))
+    total = count.sum()
+    if total > 0.0:
+        out[0] = 1.0 / np.sqrt(total)
+        slope = np.arange(len(count)) - (count * np.arange(len(count))).sum() / total
+        size = (count * slope * slope).sum()
+        out[1] = slope / np.sqrt(size) if size > 0.0 else 0.0
+    return out
 
 
 def _has_rows(shape: tuple[int, ...], groups: tuple[Rows, ...]) -> Float64Array:
