@@ -14,8 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from crossrank.errors import BodyTooLarge, UndecodableBody, UnsupportedType
 from crossrank.ingest.reasons import REASONS
+from crossrank.ingest.wire import within
 from crossrank.limits import Limits
-from tests.support.naive_ingest import arrow_stream, every_body, take
+from tests.support.naive_ingest import any_value, arrow_stream, every_body, take
 
 EVENTS = [
     {
@@ -279,3 +280,35 @@ def test_compressed_arrow_buffers_are_refused(codec):
     assert attempt("events", "application/vnd.apache.arrow.stream", arrow_body(ONE, compression=codec)) is None
     words = {"job": pa.array(["j" * 50] * 3).dictionary_encode()}
     assert attempt("events", "application/vnd.apache.arrow.stream", arrow_body(words, compression=codec)) is None
+
+
+@pytest.mark.parametrize("attribute", ["crossrank.host", "crossrank.group_ranks"])
+def test_a_large_resource_before_many_spans_is_not_multiplied(attribute):
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    value = any_value("h" * 60_000 if attribute.endswith("host") else list(range(1, 20_000)))
+    resource.resource.attributes.add(key=attribute, value=value)
+    spans = resource.scope_spans.add().spans
+    for i in range(2000):
+        spans.add(trace_id=b"\1" * 16, span_id=(i + 1).to_bytes(8, "big"), start_time_unix_nano=5)
+    assert attempt("traces", "application/x-protobuf", request.SerializeToString()) is None
+
+
+def test_the_depth_of_groups_and_messages_is_counted_as_protobuf_counts_it():
+    for depth in (97, 98, 99, 100, 101):
+        for inside in ([], [1], [1, 2], [1, 2, 2], [1, 1], [1, 2, 1]):
+            body = within(b"\x7b" * depth + b"\x7c" * depth, *inside)
+            try:
+                ExportTraceServiceRequest.FromString(body)
+            except DecodeError:
+                assert attempt("traces", "application/x-protobuf", body) is None, (depth, inside)
+            else:
+                assert attempt("traces", "application/x-protobuf", body) is not None, (depth, inside)
+    for depth in range(20, 60):
+        body = deep_any_value(depth)
+        try:
+            ExportTraceServiceRequest.FromString(body)
+        except DecodeError:
+            assert attempt("traces", "application/x-protobuf", body) is None, depth
+        else:
+            assert attempt("traces", "application/x-protobuf", body) is not None, depth

@@ -87,6 +87,7 @@ class Around:
     instance: str
     resource: msgspec.Raw | None
     scope: msgspec.Raw | None
+    columns_bytes: int  # what the shared columns cost each span
 
 
 def _raw(part: dict[str, Any], limits: Limits) -> msgspec.Raw | None:
@@ -94,6 +95,10 @@ def _raw(part: dict[str, Any], limits: Limits) -> msgspec.Raw | None:
     bounded = {k: limited(v, limits)[0] if k == "attributes" else v for k, v in part.items() if v}
     bounded = {k: cut_text(v, limits.value_bytes) if isinstance(v, str) else v for k, v in bounded.items()}
     return msgspec.Raw(_ENCODER.encode(bounded)) if bounded else None
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str) else 8 * len(value) if isinstance(value, list) else 0
 
 
 class SpanRows:
@@ -110,7 +115,7 @@ class SpanRows:
         self._rankless = 0
         self._seen = 0
         self._scopes = 0
-        self._text_bytes = 0
+        self._kept_bytes = 0
 
     def around(self, resource: dict[str, Any], scope: dict[str, Any]) -> Around:
         """What the spans of one scope share. `resource` and `scope`: JSON objects with an `attributes` map.
@@ -130,6 +135,7 @@ class SpanRows:
             instance=str(who)[:64] if isinstance(who, (str, int)) else "",
             resource=_raw(resource, self._limits),
             scope=_raw(scope, self._limits),
+            columns_bytes=sum(map(_size, found.columns.values())),
         )
 
     def next_index(self) -> int:
@@ -169,12 +175,16 @@ class SpanRows:
         columns |= _sent_fields(span, self._limits)
         columns |= {"attrs": attrs, "otel": otel, "flags": _flags(span, cut=cut or otel_cut)}
         columns.setdefault("name", span.name or None)
-        self._append(index, columns)
+        self._append(index, columns, about.columns_bytes)
 
-    def _append(self, index: int, columns: dict[str, Any]) -> None:
-        self._text_bytes += len(columns["attrs"] or "") + len(columns["otel"] or "")
-        if self._text_bytes > _TEXTS_PER_BODY * self._limits.body_bytes:
+    def count_bytes(self, size_bytes: int) -> None:
+        """Counts what a span keeps; raises BodyTooLarge when all of them keep far more than was sent."""
+        self._kept_bytes += size_bytes
+        if self._kept_bytes > _TEXTS_PER_BODY * self._limits.body_bytes:
             raise BodyTooLarge("The resource and scope attributes are too large to be kept with each of their spans")
+
+    def _append(self, index: int, columns: dict[str, Any], around_bytes: int) -> None:
+        self.count_bytes(len(columns["attrs"] or "") + len(columns["otel"] or "") + around_bytes)
         for name, values in self._columns.items():
             values.append(columns.get(name))
         self._index.append(index)

@@ -6,19 +6,19 @@ itself. A resource or scope sent in several pieces is merged, as protobuf demand
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final
 
-from google.protobuf.message import DecodeError, Message
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import reasons
 from crossrank.ingest.otlp_common import Around, Span, SpanEvent, SpanLink, SpanRows
 from crossrank.ingest.otlp_values import bytes_value, double_value
-from crossrank.ingest.wire import Walk
+from crossrank.ingest.wire import Walk, within
 from crossrank.limits import Limits
 from crossrank.model.attrs import TooDeep
 from crossrank.model.decoded import Decoded
@@ -27,94 +27,114 @@ _PASSES: Final = 4  # a scope's fields are walked three times
 _RESOURCE_SPANS: Final = 1  # of the request
 _RESOURCE, _SCOPE_SPANS, _RESOURCE_SCHEMA = 1, 2, 3  # of ResourceSpans
 _SCOPE, _SPANS, _SCOPE_SCHEMA = 1, 2, 3  # of ScopeSpans
-_M = TypeVar("_M", bound=Message)
 
 
 def decode(body: bytes, job: str | None, limits: Limits) -> Decoded:
     """An ExportTraceServiceRequest. `job`: the request's job, when its header names one. Raises UndecodableBody, BodyTooLarge."""
     rows = SpanRows(job, limits)
     walk = Walk(body, _PASSES * limits.events_per_body)
-    for number, start, end in walk.length_fields(0, len(body)):
+    for number, start, end in walk.length_fields(0, len(body), 0):
         if number == _RESOURCE_SPANS:
             _resource_spans(walk, start, end, rows, limits)
     return rows.decoded()
 
 
 def _resource_spans(walk: Walk, start: int, end: int, rows: SpanRows, limits: Limits) -> None:
-    resource = _merged(Resource, walk, _places(walk, start, end, _RESOURCE), limits)
-    about = {
+    resource = read_resource(_pieces(walk, start, end, _RESOURCE, 1), _pieces(walk, start, end, _RESOURCE_SCHEMA, 1), limits)
+    for number, at, to in walk.length_fields(start, end, 1):
+        if number == _SCOPE_SPANS:
+            _scope_spans(walk, at, to, resource, rows, limits)
+
+
+def _scope_spans(walk: Walk, start: int, end: int, resource: dict[str, Any], rows: SpanRows, limits: Limits) -> None:
+    scope = read_scope(_pieces(walk, start, end, _SCOPE, 2), _pieces(walk, start, end, _SCOPE_SCHEMA, 2), limits)
+    context = read_around(rows, resource, scope)
+    for number, at, to in walk.length_fields(start, end, 2):
+        if number == _SPANS:
+            add_span(walk.buffer[at:to] if to - at <= limits.event_bytes else None, to - at, rows.next_index(), context, rows)
+
+
+def _pieces(walk: Walk, start: int, end: int, number: int, depth: int) -> list[bytes]:
+    return [walk.buffer[at:to] for found, at, to in walk.length_fields(start, end, depth) if found == number]
+
+
+def read_around(rows: SpanRows, resource: dict[str, Any], scope: dict[str, Any]) -> Around:
+    """What the spans of a scope share. Raises UndecodableBody, BodyTooLarge."""
+    try:
+        return rows.around(resource, scope)
+    except TooDeep:
+        raise UndecodableBody("Attributes of the resource or scope are nested too deeply") from None
+
+
+def add_span(message: bytes | None, size_bytes: int, index: int, context: Around, rows: SpanRows) -> None:
+    """Reads and adds one span; None stands for one that is too large to be looked at. Raises UndecodableBody, BodyTooLarge."""
+    if message is None:
+        rows.refuse(index, reasons.TOO_LARGE, f"{size_bytes} bytes", context)
+        return
+    rows.add(
+        index, _span_of(parsed(message, _RESOURCE_SPANS, _SCOPE_SPANS, _SPANS).resource_spans[0].scope_spans[0].spans[0]), context
+    )
+
+
+def read_resource(pieces: list[bytes], schema_urls: list[bytes], limits: Limits) -> dict[str, Any]:
+    """A resource as a JSON object, from its pieces and the schema URL beside it. Raises UndecodableBody, BodyTooLarge."""
+    message = _bounded(pieces, "resource", limits)
+    resource = parsed(message, _RESOURCE_SPANS, _RESOURCE).resource_spans[0].resource
+    return {
         "attributes": attributes(resource.attributes),
         "dropped_attributes_count": resource.dropped_attributes_count,
         "entity_refs": [
             {"schema_url": e.schema_url, "type": e.type, "id_keys": list(e.id_keys), "description_keys": list(e.description_keys)}
             for e in resource.entity_refs
         ],
-        "schema_url": _text(walk, _places(walk, start, end, _RESOURCE_SCHEMA)),
+        "schema_url": _last_text(schema_urls),
     }
-    for at, to in _places(walk, start, end, _SCOPE_SPANS):
-        _scope_spans(walk, at, to, about, rows, limits)
 
 
-def _scope_spans(walk: Walk, start: int, end: int, resource: dict[str, Any], rows: SpanRows, limits: Limits) -> None:
-    scope = _merged(InstrumentationScope, walk, _places(walk, start, end, _SCOPE), limits)
-    about = {
+def read_scope(pieces: list[bytes], schema_urls: list[bytes], limits: Limits) -> dict[str, Any]:
+    """A scope as a JSON object, from its pieces and the schema URL beside it. Raises UndecodableBody, BodyTooLarge."""
+    message = _bounded(pieces, "scope", limits)
+    scope = parsed(message, _RESOURCE_SPANS, _SCOPE_SPANS, _SCOPE).resource_spans[0].scope_spans[0].scope
+    return {
         "name": scope.name,
         "version": scope.version,
         "attributes": attributes(scope.attributes),
         "dropped_attributes_count": scope.dropped_attributes_count,
-        "schema_url": _text(walk, _places(walk, start, end, _SCOPE_SCHEMA)),
+        "schema_url": _last_text(schema_urls),
     }
+
+
+def _bounded(pieces: list[bytes], what: str, limits: Limits) -> bytes:
+    if sum(map(len, pieces)) > limits.event_bytes:
+        raise BodyTooLarge(f"A {what} is larger than {limits.event_bytes} bytes")
+    return b"".join(pieces)
+
+
+def parsed(message: bytes, *numbers: int) -> ExportTraceServiceRequest:
+    """A request that holds the message at that place and nothing else, so that protobuf counts its nesting from the top.
+
+    Raises UndecodableBody.
+    """
     try:
-        context = rows.around(resource, about)
-    except TooDeep:
-        raise UndecodableBody("Attributes of the resource or scope are nested too deeply") from None
-    for at, to in _places(walk, start, end, _SPANS):
-        _span(walk, at, to, context, rows, limits)
-
-
-def _span(walk: Walk, start: int, end: int, context: Around, rows: SpanRows, limits: Limits) -> None:
-    index = rows.next_index()
-    if end - start > limits.event_bytes:
-        rows.refuse(index, reasons.TOO_LARGE, f"{end - start} bytes", context)
-        return
-    rows.add(index, _span_of(_parsed(trace_pb2.Span, walk.buffer[start:end])), context)
-
-
-def _places(walk: Walk, start: int, end: int, number: int) -> Iterator[tuple[int, int]]:
-    return ((at, to) for found, at, to in walk.length_fields(start, end) if found == number)
-
-
-def _merged(kind: type[_M], walk: Walk, places: Iterable[tuple[int, int]], limits: Limits) -> _M:
-    """One message from all its pieces."""
-    pieces = b"".join(walk.buffer[at:to] for at, to in places)
-    if len(pieces) > limits.event_bytes:
-        raise BodyTooLarge(f"A {kind.__name__} is larger than {limits.event_bytes} bytes")
-    return _parsed(kind, pieces)
-
-
-def _parsed(kind: type[_M], data: bytes) -> _M:
-    try:
-        return kind.FromString(data)
+        return ExportTraceServiceRequest.FromString(within(message, *numbers))
     except DecodeError as fault:
-        raise UndecodableBody(f"The body is not OTLP protobuf: {kind.__name__} cannot be read") from fault
+        raise UndecodableBody("The body is not OTLP protobuf: a span, resource or scope cannot be read") from fault
 
 
-def _text(walk: Walk, places: Iterable[tuple[int, int]]) -> str:
-    text = ""
-    for at, to in places:
-        try:
-            text = walk.buffer[at:to].decode()
-        except UnicodeDecodeError as fault:
-            raise UndecodableBody("The body is not OTLP protobuf: a text is not UTF-8") from fault
-    return text
+def _last_text(sent: list[bytes]) -> str:
+    try:
+        return [raw.decode() for raw in sent][-1] if sent else ""
+    except UnicodeDecodeError as fault:
+        raise UndecodableBody("The body is not OTLP protobuf: a text is not UTF-8") from fault
 
 
 def attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
     """Attributes as plain values; of a key sent twice the last one counts."""
-    return {pair.key: _value(pair.value) for pair in pairs}
+    return {pair.key: plain_value(pair.value) for pair in pairs}
 
 
-def _value(value: AnyValue) -> Any:
+def plain_value(value: AnyValue) -> Any:
+    """An AnyValue as a JSON value."""
     # Nesting is bounded by the parser's own limit of some fifty AnyValues.
     which = value.WhichOneof("value")
     if which is None:
@@ -124,7 +144,7 @@ def _value(value: AnyValue) -> Any:
     if which == "bytes_value":
         return bytes_value(value.bytes_value)
     if which == "array_value":
-        return [_value(v) for v in value.array_value.values]
+        return [plain_value(v) for v in value.array_value.values]
     if which == "kvlist_value":
         return attributes(value.kvlist_value.values)
     return getattr(value, which)
