@@ -251,6 +251,23 @@ def test_a_closed_store_takes_nothing(tmp_path):
         put(store, [row(1)])
 
 
+def test_requests_that_change_no_job_do_not_fill_the_log_for_good(tmp_path):
+    store = open_store(tmp_path / "data", wal_bytes=2000)
+    assert put(store, []).accepted == 0
+    assert store.stats()["wal_bytes"] == 64, "a request without events is not kept"
+    for _ in range(40):
+        put(store, [], rejects=[(None, None, "no_job")])
+        store._seal_if_due()
+    store.close()
+
+
+def test_restarts_leave_no_empty_log_files(tmp_path):
+    folder = tmp_path / "data"
+    for _ in range(3):
+        open_store(folder).close()
+    assert len(list((folder / "wal").iterdir())) == 1
+
+
 def test_sealing_is_due_by_age_memory_and_log_size(tmp_path):
     for limits in ({"memtable_age_ns": 0}, {"memtable_bytes": 0}, {"wal_bytes": 3000}):
         store = open_store(tmp_path / next(iter(limits)), **limits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.store.content import CLOSED, forms, identity_keys
@@ -30,7 +31,7 @@ def condense(events: pa.Table, marks: Int32Array) -> pa.Table:
         rows, row_marks = events, _lists(marks, np.arange(len(marks) + 1))
     rows = rows.append_column(pa.field("marks", MARKS, nullable=False), row_marks)
     order = [("start_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
-    return rows.take(pa.compute.sort_indices(rows, sort_keys=order)).combine_chunks()
+    return rows.take(pc.sort_indices(rows, sort_keys=order)).combine_chunks()
 
 
 def _merged(events: pa.Table, marks: Int32Array, amends: BoolArray) -> tuple[pa.Table, pa.Array]:

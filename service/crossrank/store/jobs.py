@@ -111,6 +111,7 @@ class Jobs:
                     self.memtable_rows += len(rows)
                 self._note(job, counts, part.attempts, post.received_ns)
         self._reject(rejections, post)
+        self._note_record()
         self._remembered.keep_bound()
         self._mark_forgotten()
         return Receipt(total["accepted"], total["duplicate"], total["conflict"])
@@ -126,6 +127,10 @@ class Jobs:
 
     def _touch(self, job: Job) -> None:
         job.changed = True
+        self._note_record()
+
+    def _note_record(self) -> None:
+        """The log holds a record that no seal has taken up, even if it changed no job."""
         if self.unsealed_since_ns is None:
             self.unsealed_since_ns = self._monotonic_ns()
 
@@ -153,6 +158,7 @@ class Jobs:
     def remove(self, name: str) -> tuple[SegmentFile, ...]:
         """Enters a logged deletion; returns the segments the job had."""
         self._remembered.drop(name)
+        self._note_record()
         with self.lock:
             job = self._jobs.pop(name, None)
             if job is None:

@@ -58,7 +58,10 @@ class Lake:
         self._data = data
         self._catalog = data / "catalog.duckdb"
         self.folder = data / "lake"
-        (self.folder / SEGMENT_FOLDER).mkdir(parents=True, exist_ok=True)
+        segments = self.folder / SEGMENT_FOLDER
+        segments.mkdir(parents=True, exist_ok=True)
+        for folder in (segments.parent, self.folder):
+            sync_folder(folder)
         self._lock = threading.Lock()
         migrations = read_migrations(asset_folder("migrations"))
         try:

@@ -38,7 +38,7 @@ from crossrank.store.replay import replay
 from crossrank.store.seal import Sealer, SealTrigger, segment_file
 from crossrank.store.segment import SEGMENT_FOLDER
 from crossrank.store.snapshot import Pins, Snapshot
-from crossrank.store.wal import Wal
+from crossrank.store.wal import Wal, sync_folder
 from crossrank.timesource import monotonic_ns
 
 _TOPOLOGY: Final = "@topology"  # routes of records that are not requests
@@ -84,7 +84,9 @@ class Store:
         Raises StoreUnavailable when another process holds the folder or a newer release wrote it; nothing is changed then.
         """
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.mkdir(parents=True)
+            sync_folder(path.parent)
         lock = FolderLock(path, started_ns=now_ns())
         try:
             return cls(path, lock, decode=decode, limits=limits, counters=counters, now_ns=now_ns)
@@ -105,7 +107,9 @@ class Store:
         self._sealer = Sealer(self._jobs, self._lake, self._wal, self._pins, counters, next_segment=contents.next_segment)
         replay(self._wal, counters, floor=contents.wal_floor, enter=self._replay_post, after_file=self._seal_replayed)
         with contextlib.suppress(StoreUnavailable):  # a full disk: reads work, and the first append tries again
-            self._wal.start_file()
+            number = self._wal.start_file()
+            if self._jobs.unsealed_since_ns is None:  # the older files hold no record
+                self._wal.drop_below(number)
         self._commit = GroupCommit(
             self._wal, counters, queue_bytes=limits.inflight_bytes, wal_segment_bytes=limits.wal_segment_bytes
         )
@@ -142,6 +146,10 @@ class Store:
         self._check_writable()
         self._check_budgets(len(post.body))
         parts = self._jobs.split(admitted.events)
+        if not parts and not admitted.rejections:
+            nothing: Future[Receipt] = Future()
+            nothing.set_result(Receipt(0, 0, 0))
+            return nothing
         names = {p.job for p in parts} | {r.job for r in admitted.rejections if r.job is not None}
         if not self._jobs.is_room_for(names):
             self._refuse("jobs", f"the data folder holds its {self._limits.jobs} jobs; delete some")
@@ -151,9 +159,12 @@ class Store:
         receipt = self._jobs.apply(parts, admitted.rejections, post)
         for what, count in asdict(receipt).items():
             self._counters.add(f"events_{what}", count)
+        self._show_sizes()
+        return receipt
+
+    def _show_sizes(self) -> None:
         self._counters.set("wal_bytes", self._wal.size_bytes)
         self._counters.set("memtable_rows", self._jobs.memtable_rows)
-        return receipt
 
     def _check_writable(self) -> None:
         if self._closed:
@@ -234,6 +245,7 @@ class Store:
         old = since is not None and monotonic_ns() - since > limits.memtable_age_ns
         if old or self._jobs.memtable_bytes > limits.memtable_bytes or self._wal.size_bytes > limits.wal_bytes // 2:
             self.seal()
+        self._show_sizes()
 
     def probe(self) -> None:
         """Shows that the store can read its catalog and write to its disk. Raises StoreUnavailable."""

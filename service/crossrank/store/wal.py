@@ -109,7 +109,9 @@ class Wal:
         return number
 
     def _new_file(self, number: int, salt: int) -> int:
-        self.folder.mkdir(exist_ok=True)
+        if not self.folder.exists():
+            self.folder.mkdir()
+            sync_folder(self.folder.parent)
         fd = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(fd, file_header(salt), 0)

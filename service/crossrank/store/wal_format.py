@@ -47,6 +47,7 @@ class _Meta(msgspec.Struct):
     content_encoding: str
     job: str | None
     received_ns: int
+    only_job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def read_salt(head: bytes, name: str) -> int | None:
 
 def record_parts(post: Post) -> tuple[bytes, int]:
     """The encoded meta of a post and the size of its whole record in bytes."""
-    meta = msgspec.json.encode(_Meta(post.route, post.content_type, post.content_encoding, post.job, post.received_ns))
+    meta = msgspec.json.encode(_Meta(post.route, post.content_type, post.content_encoding, post.job, post.received_ns, post.only_job))
     return meta, _RECORD_HEADER_BYTES + len(meta) + len(post.body)
 
 
@@ -138,7 +139,7 @@ def _record_at(data: mmap.mmap | bytes, salt: int, at: int) -> Logged | None:
     if google_crc32c.extend(google_crc32c.value(meta), body) != payload_crc:
         return None
     m = msgspec.json.decode(meta, type=_Meta)
-    return Logged(Post(m.route, m.content_type, m.content_encoding, m.job, m.received_ns, body), end)
+    return Logged(Post(m.route, m.content_type, m.content_encoding, m.job, m.received_ns, body, m.only_job), end)
 
 
 def _next_record(data: mmap.mmap | bytes, salt: int, at: int) -> int:
