@@ -11,6 +11,12 @@ class Limits:
 
     body_bytes: int = 64 << 20  # request body, also after decompression (OTLP recommends 64 MiB)
     inflight_bytes: int = 256 << 20  # decompressed bodies being worked on at once; beyond it 503
+    suspect_ratio: int = 256  # a compressed body whose beginning grows by more is measured before it is read on
+    body_read_ns: int = 60_000_000_000  # a body that takes longer to arrive is given up
+    token_bytes_per_s: int = 256 << 20  # of one token; beyond it 503
+    token_events_per_s: int = 4_000_000  # of one token; beyond it 503
+    job_series: int = 1000  # rejections by job, rank and reason in /metrics: the most frequent are kept
+    import_bytes: int = 1 << 30  # a recorded file in clear, read as a stream; `crossrank import` sends larger ones in parts
     events_per_body: int = 1_000_000
     event_bytes: int = 1 << 20  # one event or span as sent; decoded objects of one event are at most some 50 times that
     attrs_per_event: int = 128

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -11,7 +12,9 @@ import pyarrow as pa
 class Post:
     """A request as received. The WAL keeps exactly this, so that a replay decodes the same bytes again.
 
-    route: "events" or "traces". content_type and content_encoding as sent ("" when absent). job: the X-Crossrank-Job header.
+    route: "events", "traces" or "import". content_type and content_encoding as sent ("" when absent). job: the X-Crossrank-Job
+    header or, for an import, the parameter. parameters: what else the request said that decides how its body is read.
+    only_job: the sender may post to this job only; kept in the log, so that a replay refuses the same events again.
     """
 
     route: str
@@ -20,6 +23,8 @@ class Post:
     job: str | None
     received_ns: int
     body: bytes
+    only_job: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class _Meta(msgspec.Struct):
     job: str | None
     received_ns: int
     only_job: str | None = None
+    parameters: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def read_salt(head: bytes, name: str) -> int | None:
 
 def record_parts(post: Post) -> tuple[bytes, int]:
     """The encoded meta of a post and the size of its whole record in bytes."""
-    meta = msgspec.json.encode(_Meta(post.route, post.content_type, post.content_encoding, post.job, post.received_ns, post.only_job))
+    meta = msgspec.json.encode(_Meta(post.route, post.content_type, post.content_encoding, post.job, post.received_ns, post.only_job, dict(post.parameters)))
     return meta, _RECORD_HEADER_BYTES + len(meta) + len(post.body)
 
 
@@ -139,7 +140,7 @@ def _record_at(data: mmap.mmap | bytes, salt: int, at: int) -> Logged | None:
     if google_crc32c.extend(google_crc32c.value(meta), body) != payload_crc:
         return None
     m = msgspec.json.decode(meta, type=_Meta)
-    return Logged(Post(m.route, m.content_type, m.content_encoding, m.job, m.received_ns, body, m.only_job), end)
+    return Logged(Post(m.route, m.content_type, m.content_encoding, m.job, m.received_ns, body, m.only_job, m.parameters), end)
 
 
 def _next_record(data: mmap.mmap | bytes, salt: int, at: int) -> int:

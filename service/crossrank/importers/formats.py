@@ -1,0 +1,28 @@
+"""The recorded formats by name, and the one function that turns a whole file into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Final
+
+from crossrank.errors import BadParameter
+from crossrank.importers import flight_recorder
+from crossrank.importers.rows import concatenated
+from crossrank.importers.source import ReadFile, Source
+from crossrank.limits import Limits
+from crossrank.model.decoded import Decoded
+
+FORMATS: Final[Mapping[str, ReadFile]] = {"flight_recorder": flight_recorder.read}
+
+
+def format_named(name: str) -> ReadFile:
+    """Raises BadParameter (field `format`)."""
+    if name not in FORMATS:
+        raise BadParameter(f"format {name[:40]!r} is not one of {', '.join(sorted(FORMATS))}", field="format")
+    return FORMATS[name]
+
+
+def decode_file(name: str, body: bytes, source: Source, limits: Limits) -> Decoded:
+    """All events of a file held in memory. Raises BadParameter, UndecodableBody, BodyTooLarge."""
+    return concatenated(format_named(name)(BytesIO(body), source, limits), limits)

@@ -1,0 +1,67 @@
+"""What is known of a recorded file beside its bytes, and how its rank is found.
+
+The rank is taken from the file itself; where the format has none, from the file's name; where that has none, the user gives it.
+A rank that is given but contradicts the one in the file is refused: one of the two is wrong, and nobody can tell which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from crossrank.errors import BadParameter
+from crossrank.limits import Limits
+from crossrank.model.decoded import Decoded
+
+_MARKED: Final = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_TRAILING: Final = re.compile(r"(\d+)$")
+_ENDINGS: Final = re.compile(r"(\.(json|jsonl|ndjson|gz|zst|zstd|pt|trace|pkl|pickle|parquet|et|pb|txt|log))+$", re.IGNORECASE)
+_RANK_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file. name: as the user knows it, for messages and a rank in it. rank: as given by the user.
+
+    at_ns: stands in where a record has no time at all (a dump without entries): time of receipt, or of other files of the run.
+    """
+
+    name: str
+    rank: int | None
+    at_ns: int
+
+
+ReadFile = Callable[[BinaryIO, Source, Limits], Iterator[Decoded]]
+"""A format: the events of one seekable file, in batches.
+
+`index` and the places of rejections count over the whole file. Raises UndecodableBody, BodyTooLarge, BadParameter.
+"""
+
+
+def rank_in_name(name: str) -> int | None:
+    """The rank a file name states: `rank3.json`, `fr_trace_rank_3`, `nccl_trace_rank_node02_3`, `_dump_3`; None without."""
+    stem = _ENDINGS.sub("", re.split(r"[/\\]", name)[-1])
+    found = _MARKED.search(stem) or _TRAILING.search(stem)
+    if found is None or len(found[1]) > 10:
+        return None
+    rank = int(found[1])
+    return rank if rank <= _RANK_MAX else None
+
+
+def settle_rank(source: Source, in_file: int | None) -> int:
+    """The one rank of a file. Raises BadParameter (field `rank`) when there is none or two that differ."""
+    if source.rank is not None:
+        if in_file is not None and in_file != source.rank:
+            raise BadParameter(f"{source.name}: rank {source.rank} was given, the file says rank {in_file}", field="rank")
+        return source.rank
+    if in_file is not None:
+        return in_file
+    named = rank_in_name(source.name)
+    if named is None:
+        raise BadParameter(
+            f"{source.name}: neither the file nor its name says which rank recorded it; give it with --rank N or ?rank=N",
+            field="rank",
+        )
+    return named
