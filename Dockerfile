@@ -10,12 +10,14 @@ COPY migrations migrations
 COPY service service
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
  && useradd --create-home --uid 10001 crossrank \
- && mkdir /data && chown crossrank /data
+ && mkdir /data /var/cache/crossrank && chown crossrank /data /var/cache/crossrank
 
 USER crossrank
-# Compiled kernels are kept beside the data, so that a restarted container starts quickly.
-ENV NUMBA_CACHE_DIR=/data/.numba
+# Kernels are compiled into the image, so that no request waits for a compiler.
+ENV NUMBA_CACHE_DIR=/var/cache/crossrank
+RUN crossrank warmup
 VOLUME /data
-EXPOSE 4318
-# There is no authentication yet: publish the port to trusted networks only (docker-compose.yml keeps it on this machine).
+EXPOSE 4318 4317
+# --insecure: anybody who reaches the port may do everything until there are tokens (crossrank token create). docker-compose.yml
+# publishes the ports on this machine only.
 CMD ["crossrank", "serve", "--data", "/data", "--host", "0.0.0.0", "--insecure"]

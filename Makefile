@@ -18,6 +18,7 @@ $(VENV)/.runtime: constraints.txt pyproject.toml
 	@test -x $(BIN)/python || { py="$(PYTHON)"; test -n "$$py" || { echo "crossrank needs Python 3.11, 3.12 or 3.13 (with venv); name one with PYTHON=..."; exit 1; }; "$$py" -m venv $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/crossrank warmup
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt

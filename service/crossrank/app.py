@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import socket
+import signal
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 import msgspec
@@ -21,29 +20,63 @@ from fastapi import FastAPI
 
 from crossrank import __version__, timesource
 from crossrank.api import errors, health_routes, ingest_routes, job_routes
+from crossrank.api.connection import GuardedConnection, Waiting
+from crossrank.api.gate import Gate
+from crossrank.api.heartbeat import beat
 from crossrank.api.inflight import Inflight
-from crossrank.api.request_counter import RequestCounter
 from crossrank.api.rooms import Rooms
+from crossrank.api.taking import admit_post
+from crossrank.auth.guard import Guard
+from crossrank.auth.rates import Rates
+from crossrank.auth.tokens import read_tokens
 from crossrank.counters import Counters
 from crossrank.errors import BadParameter, CrossrankError, NotFound, StoreUnavailable
-from crossrank.ingest.accept import accept
 from crossrank.limits import Limits
 from crossrank.query.deriver import Deriver
+from crossrank.serving import (
+    DRAIN_S,
+    KEEP_ALIVE_S,
+    DrainingServer,
+    check_certificate,
+    check_door,
+    is_loopback,
+    listen,
+    most_connections,
+)
 from crossrank.settings import Settings
 from crossrank.store.store import Store
 
+if TYPE_CHECKING:
+    from crossrank.api.grpc_door import GrpcDoor
+
 log = logging.getLogger(__name__)
-KEEP_ALIVE_S = 75  # longer than the idle time after which exporters and proxies drop a connection themselves
-DRAIN_S = 20
-LISTEN_BACKLOG = 2048
+HTTP_PORT, GRPC_PORT = 4318, 4317  # as OpenTelemetry has them
+DERIVER_STOP_S = 5.0
+ROUTERS = (ingest_routes.router, health_routes.router, job_routes.router)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits as an operator has set them."""
+    return Limits(
+        inflight_bytes=settings.inflight_bytes,
+        token_bytes_per_s=settings.token_bytes_per_s,
+        token_events_per_s=settings.token_events_per_s,
+    )
 
 
 def open_rooms(settings: Settings, limits: Limits) -> Rooms:
     """Opens the data folder and builds the parts of the service. Raises StoreUnavailable."""
     counters = Counters()
     store = Store.open(
-        settings.data, decode=partial(accept, limits=limits), limits=limits, counters=counters, now_ns=timesource.wall_ns
+        settings.data, decode=partial(admit_post, limits=limits), limits=limits, counters=counters, now_ns=timesource.wall_ns
     )
+    rates = Rates(limits.token_bytes_per_s, limits.token_events_per_s)
+    try:
+        open_to_all = is_loopback(settings.host) or settings.insecure
+        guard = Guard(settings.data, rates, timesource.monotonic_ns, always=not open_to_all)
+    except BaseException:
+        store.close()
+        raise
     return Rooms(
         store=store,
         deriver=Deriver(store, limits, counters, timesource.monotonic_ns),
@@ -51,25 +84,31 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         counters=counters,
         wall_ns=timesource.wall_ns,
         decoders=ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode"),
+        suspects=ThreadPoolExecutor(1, thread_name_prefix="suspect"),
         inflight=Inflight(limits.inflight_bytes),
+        guard=guard,
         topology_lock=threading.Lock(),
     )
 
 
 def close_rooms(rooms: Rooms) -> None:
     """Finishes what is in hand, seals and closes."""
-    rooms.deriver.stop()
+    rooms.deriver.stop(DERIVER_STOP_S)
     rooms.decoders.shutdown()
+    rooms.suspects.shutdown()
     rooms.store.close()
 
 
-def build_api(rooms: Rooms) -> FastAPI:
-    """The HTTP application over the given parts."""
+def build_api(rooms: Rooms, before_close: Callable[[], object] = lambda: None) -> FastAPI:
+    """The HTTP application over the given parts. before_close: what other doors have to finish before the parts are closed."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         rooms.deriver.start()
+        heart = asyncio.create_task(beat(rooms.counters, timesource.monotonic_ns))
         yield
+        heart.cancel()
+        await asyncio.to_thread(before_close)
         await asyncio.to_thread(close_rooms, rooms)
 
     api = FastAPI(
@@ -81,50 +120,69 @@ def build_api(rooms: Rooms) -> FastAPI:
     )
     api.state.rooms = rooms
     errors.install(api)
-    for router in (ingest_routes.router, health_routes.router, job_routes.router):
+    routes = list(api.router.routes)
+    for router in ROUTERS:
         api.include_router(router)
-
-    api.add_middleware(RequestCounter, counters=rooms.counters)
+        routes += router.routes
+    api.add_middleware(Gate, rooms=rooms, routes=routes, doors=ingest_routes.DOORS)
     return api
 
 
 def serve(settings: Settings) -> None:
     """Serves until told to stop (SIGTERM, SIGINT). Raises StoreUnavailable or BadParameter before listening."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if not _is_loopback(settings.host) and not settings.insecure:
-        raise BadParameter(
-            f"there is no authentication yet, so listening on {settings.host} would let anyone who reaches the port read and write; "
-            "listen on 127.0.0.1, or say --insecure if the network is trusted",
-            field="host",
-        )
-    listener = _listen(settings.host, settings.port)
-    rooms = open_rooms(settings, Limits())
-    config = uvicorn.Config(
-        build_api(rooms), timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=DRAIN_S, access_log=False, log_config=None
-    )
+    certificate = check_certificate(settings.tls_cert, settings.tls_key)
+    check_door(settings.host, tokens=read_tokens(settings.data) is not None, insecure=settings.insecure)
+    listener = listen(settings.host, settings.port)
+    rooms = open_rooms(settings, limits_of(settings))
     host, port = listener.getsockname()[:2]
-    log.info("serving on http://%s:%d with data folder %s", host, port, settings.data)
-    uvicorn.Server(config).run(sockets=[listener])
+    door = _open_grpc(settings, rooms, port, certificate)
+    stopping: list[Callable[[], None]] = []  # waits for what gRPC has in hand
+    server = DrainingServer(
+        uvicorn.Config(
+            build_api(rooms, before_close=lambda: [wait() for wait in stopping]),
+            http=partial(GuardedConnection, waiting=Waiting(most_connections())),  # type: ignore[arg-type]  # anything that makes a protocol
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=DRAIN_S,
+            ssl_certfile=certificate[0] if certificate else None,
+            ssl_keyfile=certificate[1] if certificate else None,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+        ),
+        on_stop=lambda: stopping.append(door.stop(DRAIN_S)) if door else None,
+    )
+    scheme = "https" if certificate else "http"
+    log.info("serving on %s://%s:%d with data folder %s", scheme, f"[{host}]" if ":" in host else host, port, settings.data)
+    if not is_loopback(settings.host) and certificate is None:
+        log.warning("there is no TLS: tokens and data pass over the network in clear; give --tls-cert and --tls-key")
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when all is done; that is a success
+    server.run(sockets=[listener])
 
 
-def _is_loopback(host: str) -> bool:
+def _open_grpc(settings: Settings, rooms: Rooms, http_port: int, certificate: tuple[Path, Path] | None) -> GrpcDoor | None:
+    """The gRPC door where one is asked for, or where nothing was said and both usual ports are meant."""
+    asked = settings.grpc_port
+    if asked is None and http_port != HTTP_PORT:
+        return None
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        from crossrank.api.grpc_door import GrpcDoor  # noqa: PLC0415  - an extra that need not be installed
+    except ImportError:
+        if asked is None:
+            return None
+        raise BadParameter("gRPC needs the package grpcio: pip install 'crossrank[grpc]'", field="grpc_port") from None
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        listener.bind((host, port))
-        listener.listen(LISTEN_BACKLOG)  # clients wait in the queue while the service starts
-    except OSError as error:
-        listener.close()
-        raise BadParameter(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port", field="port") from error
-    return listener
+        door = GrpcDoor(rooms, f"{host}:{GRPC_PORT if asked is None else asked}", certificate=certificate)
+    except BadParameter as fault:
+        if asked is not None:
+            close_rooms(rooms)
+            raise
+        log.warning("%s; going on with HTTP only", fault)
+        return None
+    log.info("serving OTLP/gRPC on %s:%d", host, door.port)
+    return door
 
 
 class Embedded:

@@ -75,18 +75,25 @@ def serve(
     ),
     host: Host = "127.0.0.1",
     port: Port = 4318,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option("--grpc-port", metavar="P", min=0, max=65535, show_default="4317 beside 4318", help="Port for OTLP/gRPC."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain for HTTPS (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow a --host that other machines reach: there are no passwords.")
+        bool, typer.Option("--insecure", help="Allow a --host that other machines reach although there are no tokens.")
     ] = False,
 ) -> None:
     """Collect events and answer questions about them, until Ctrl-C.
 
-    Ranks post to http://HOST:PORT/v1/events (JSON lines) or /v1/traces (OpenTelemetry).
+    Ranks post to http://HOST:PORT/v1/events (JSON lines) or /v1/traces (OpenTelemetry), or by gRPC.
     The interface is described at http://HOST:PORT/docs.
+    Other machines may reach it once there are tokens: `crossrank token create --help`.
     """
     from crossrank.commands.serve import serve as run
 
-    run(data=data, host=host, port=port, insecure=insecure)
+    run(data=data, host=host, port=port, grpc_port=grpc_port, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure or None)
 
 
 @app.command()
@@ -217,6 +224,59 @@ def demo(
     from crossrank.commands.demo import run_demo
 
     run_demo(data=data, port=port, speed=speed, once=once)
+
+
+@app.command()
+def warmup() -> None:
+    """Compile every kernel now and keep the result, so that no request and no report waits for it.
+
+    Run once after installing; `make install` and the container image do.
+    """
+    from crossrank.commands.warmup import run_warmup
+
+    run_warmup()
+
+
+token = typer.Typer(
+    no_args_is_help=True, help="Make, list and revoke the tokens of a data folder, also while a service runs on it."
+)
+app.add_typer(token, name="token")
+TokenFolder = Annotated[Path, typer.Option("--data", metavar="DIR", help="The service's data folder.")]
+
+
+@token.command("create")
+def create_token(
+    scope: Annotated[str, typer.Option("--scope", metavar="ingest|read|admin", help="What it allows: post, ask, or everything.")],
+    job: Annotated[str | None, typer.Option("--job", metavar="J", help="The only job it is for; all jobs when not given.")] = None,
+    data: TokenFolder = Path("data"),
+) -> None:
+    """Make a token and print it, once: only its hash is kept.
+
+    From the first token on, every request needs one: header `Authorization: Bearer TOKEN`, for the commands the environment
+    variable CROSSRANK_TOKEN, for exporters OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20TOKEN".
+    """
+    from crossrank.commands.tokens import run_create
+
+    run_create(data, scope=scope, job=job)
+
+
+@token.command("list")
+def list_tokens(data: TokenFolder = Path("data")) -> None:
+    """List the tokens: id, scope, job, when made."""
+    from crossrank.commands.tokens import run_list
+
+    run_list(data)
+
+
+@token.command("revoke")
+def revoke_token(
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `crossrank token list` shows it.")],
+    data: TokenFolder = Path("data"),
+) -> None:
+    """Make a token invalid; a running service notices within a second."""
+    from crossrank.commands.tokens import run_revoke
+
+    run_revoke(data, identifier)
 
 
 def main() -> None:

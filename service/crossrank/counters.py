@@ -38,6 +38,8 @@ DECLARED: Final[tuple[Declared, ...]] = (
     Declared("events_rejected", "counter", "data_loss", "Events not admitted, by reason.", ("reason",)),
     Declared("body_bytes", "counter", "info", "Bytes of request bodies as received."),
     Declared("requests_overloaded", "counter", "data_loss", "Requests answered 503 because a budget was used up.", ("budget",)),
+    Declared("event_loop_stall_seconds", "gauge", "info", "Longest time since start that the event loop was held up."),
+    Declared("event_loop_stalls", "counter", "info", "Times the event loop was held up for more than 50 ms."),
     Declared("wal_bytes", "gauge", "info", "Bytes of write-ahead log not yet sealed into segments."),
     Declared("wal_syncs", "counter", "info", "Group commits (fdatasync calls)."),
     Declared("wal_torn_tails", "counter", "info", "Incomplete last records cut off at start: never acknowledged."),

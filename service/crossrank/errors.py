@@ -59,6 +59,24 @@ class StoreUnavailable(CrossrankError):
     code = "store_unavailable"
 
 
+class Unauthenticated(CrossrankError):
+    """No valid token came with the request."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(CrossrankError):
+    """The token is valid, but not for this."""
+
+    code = "forbidden"
+
+
+class TooSlow(CrossrankError):
+    """The request did not arrive in the time allowed for it."""
+
+    code = "too_slow"
+
+
 class Unreachable(CrossrankError):
     """The service does not answer at the address given."""
 

@@ -44,7 +44,7 @@ class Service:
         assert process.stderr is not None
         for line in process.stderr:
             self.log.append(line)
-            match = re.search(r"serving on (http://\S+:\d+)", line)
+            match = re.search(r"serving on (https?://\S+:\d+)", line)
             if match:
                 self.url = match.group(1)
                 found.set()

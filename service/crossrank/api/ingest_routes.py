@@ -11,11 +11,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from starlette.responses import Response
 
 from crossrank.api.errors import PROTOBUF, media_type
+from crossrank.api.reading import announced_bytes, read_body
 from crossrank.api.reply import JsonReply
 from crossrank.api.rooms import Rooms, RoomsParam
 from crossrank.api.shapes import EventsReceipt
-from crossrank.errors import BodyTooLarge, UnsupportedType
-from crossrank.ingest.accept import accept
+from crossrank.api.taking import take
+from crossrank.auth.guard import Caller
+from crossrank.errors import UnsupportedType
 from crossrank.model.post import Admitted, Post, Receipt
 
 router = APIRouter(tags=["ingest"])
@@ -35,15 +37,10 @@ OTLP_BODIES: Final = {
 }
 
 
-@router.post("/v1/events", responses={200: {"model": EventsReceipt}}, openapi_extra={"requestBody": EVENT_BODIES})
-async def post_events(
-    request: Request,
-    rooms: RoomsParam,
-    x_crossrank_job: Annotated[str | None, Header(description="Job of events that name none.")] = None,
-) -> Response:
-    """Takes structured events. 200 means they are on disk."""
+async def post_events(request: Request, rooms: Rooms, caller: Caller) -> Response:
+    """Answers POST /v1/events."""
     received_ns = rooms.wall_ns()
-    admitted, receipt = await _take(request, rooms, "events", x_crossrank_job, received_ns)
+    admitted, receipt = await _take(request, rooms, caller, "events", received_ns)
     reasons = Counter(r.reason for r in admitted.rejections)
     listed = admitted.rejections[: rooms.limits.errors_listed]
     answer: dict[str, Any] = {
@@ -60,28 +57,29 @@ async def post_events(
     return JsonReply(answer)
 
 
-@router.post("/v1/traces", openapi_extra={"requestBody": OTLP_BODIES})
-async def post_traces(
-    request: Request,
-    rooms: RoomsParam,
-    x_crossrank_job: Annotated[str | None, Header(description="Job of spans that name none.")] = None,
-) -> Response:
-    """Takes OTLP/HTTP traces, protobuf or JSON. 200 means they are on disk; partial_success names what was not taken."""
-    if media_type(request) not in (PROTOBUF, JSON):
-        raise UnsupportedType(f"content type must be {PROTOBUF} or {JSON}", content_type=media_type(request))
-    admitted, _ = await _take(request, rooms, "traces", x_crossrank_job, rooms.wall_ns())
-    message = _otlp_message(admitted)
-    if media_type(request) == JSON:
+async def post_traces(request: Request, rooms: Rooms, caller: Caller) -> Response:
+    """Answers POST /v1/traces, in the request's encoding."""
+    kind = media_type(request)
+    if kind not in (PROTOBUF, JSON):
+        raise UnsupportedType(f"content type must be {PROTOBUF} or {JSON}", content_type=kind)
+    admitted, _ = await _take(request, rooms, caller, "traces", rooms.wall_ns())
+    message = otlp_message(admitted)
+    if kind == JSON:
         partial = {"rejectedSpans": str(len(admitted.rejections)), "errorMessage": message}
         return JsonReply({"partialSuccess": partial} if message else {})
+    return Response(otlp_reply(admitted, message), media_type=PROTOBUF)
+
+
+def otlp_reply(admitted: Admitted, message: str) -> bytes:
+    """ExportTraceServiceResponse; no bytes at all when everything was taken."""
     answer = ExportTraceServiceResponse()
     if message:
         answer.partial_success.rejected_spans = len(admitted.rejections)
         answer.partial_success.error_message = message
-    return Response(answer.SerializeToString(), media_type=PROTOBUF)
+    return answer.SerializeToString()
 
 
-def _otlp_message(admitted: Admitted) -> str:
+def otlp_message(admitted: Admitted) -> str:
     """What the sender should know, empty when all is well."""
     reasons = Counter(r.reason for r in admitted.rejections)
     parts = [f"{count} x {reason}" for reason, count in sorted(reasons.items())]
@@ -90,29 +88,35 @@ def _otlp_message(admitted: Admitted) -> str:
     return "; ".join([*rejected, *details, *admitted.warnings])[:4096]
 
 
-async def _take(request: Request, rooms: Rooms, route: str, job: str | None, received_ns: int) -> tuple[Admitted, Receipt]:
-    declared = int(request.headers.get("content-length") or 0)
-    with rooms.inflight.hold(min(declared, rooms.limits.body_bytes) or (1 << 20)):
-        body = await _read(request, rooms.limits.body_bytes, declared)
-        rooms.counters.add("body_bytes", len(body))
-        encoding = request.headers.get("content-encoding", "")
-        post = Post(route, request.headers.get("content-type", ""), encoding, job, received_ns, body)
-        admitted = await asyncio.get_running_loop().run_in_executor(rooms.decoders, accept, post, rooms.limits)
-        for reason, count in Counter(r.reason for r in admitted.rejections).items():
-            rooms.counters.add("events_rejected", count, reason=reason)
-        receipt = await asyncio.wrap_future(rooms.store.append(post, admitted))
+async def _take(request: Request, rooms: Rooms, caller: Caller, route: str, received_ns: int) -> tuple[Admitted, Receipt]:
+    headers = request.headers
+    with rooms.inflight.open(announced_bytes(request)) as hold:
+        body = await read_body(request, rooms, hold)
+        job = headers.get("x-crossrank-job") or caller.job
+        post = Post(
+            route, headers.get("content-type", ""), headers.get("content-encoding", ""), job, received_ns, body, only_job=caller.job
+        )
+        loop = asyncio.get_running_loop()
+        admitted, stored = await loop.run_in_executor(rooms.decoders, take, rooms, post, hold, caller)
+        receipt = await asyncio.wrap_future(stored)
     rooms.deriver.wake()
     return admitted, receipt
 
 
-async def _read(request: Request, cap: int, declared: int) -> bytes:
-    """The body as sent, at most `cap` bytes, counted while it comes in (a chunked body declares nothing)."""
-    if declared > cap:
-        raise BodyTooLarge(f"the body has {declared} bytes; at most {cap} are taken in one request", limit_bytes=cap)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > cap:
-            raise BodyTooLarge(f"the body has more than {cap} bytes, the most taken in one request", limit_bytes=cap)
-        parts.append(part)
-    return b"".join(parts)
+# What the interface description says about the two doors; `gate` answers them before routing.
+JobHeader = Annotated[str | None, Header(description="Job of events that name none.")]
+
+
+@router.post("/v1/events", responses={200: {"model": EventsReceipt}}, openapi_extra={"requestBody": EVENT_BODIES})
+async def describe_events(request: Request, rooms: RoomsParam, x_crossrank_job: JobHeader = None) -> Response:  # noqa: ARG001  - described only
+    """Takes structured events. 200 means they are on disk."""
+    return await post_events(request, rooms, request.scope["crossrank.caller"])
+
+
+@router.post("/v1/traces", openapi_extra={"requestBody": OTLP_BODIES})
+async def describe_traces(request: Request, rooms: RoomsParam, x_crossrank_job: JobHeader = None) -> Response:  # noqa: ARG001  - described only
+    """Takes OTLP/HTTP traces, protobuf or JSON. 200 means they are on disk; partial_success names what was not taken."""
+    return await post_traces(request, rooms, request.scope["crossrank.caller"])
+
+
+DOORS: Final = {"/v1/events": post_events, "/v1/traces": post_traces}

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from crossrank.api import shapes
 from crossrank.api.reply import JsonReply
-from crossrank.api.rooms import JobParam, Rooms, RoomsParam, view_of
+from crossrank.api.rooms import CallerParam, JobParam, Rooms, RoomsParam, view_of
 from crossrank.errors import BadParameter
 from crossrank.query import export
 from crossrank.query.answers import bottlenecks, clocks, collectives, critical_path, events, jobs, steps, summary
@@ -31,9 +31,12 @@ def _limit(rooms: Rooms, limit: int | None) -> int:
 
 
 @router.get("/v1/jobs", responses={200: {"model": shapes.Jobs}})
-def get_jobs(rooms: RoomsParam) -> Response:
-    """All jobs, newest activity first."""
-    return JsonReply(jobs.jobs(rooms.store))
+def get_jobs(rooms: RoomsParam, caller: CallerParam) -> Response:
+    """All jobs the caller may see, newest activity first."""
+    answer = jobs.jobs(rooms.store)
+    if caller.job is not None:
+        answer["jobs"] = [entry for entry in answer["jobs"] if entry["job"] == caller.job]
+    return JsonReply(answer)
 
 
 @router.get("/v1/jobs/{job:path}/clocks", responses={200: {"model": shapes.Clocks}, **ERRORS})

@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Request
 
 from crossrank.api.inflight import Inflight
+from crossrank.auth.guard import Caller, Guard
 from crossrank.counters import Counters
 from crossrank.limits import Limits
 from crossrank.query.deriver import Deriver
@@ -28,7 +29,9 @@ class Rooms:
     counters: Counters
     wall_ns: Callable[[], int]
     decoders: Executor
+    suspects: Executor
     inflight: Inflight
+    guard: Guard
     topology_lock: Lock
 
 
@@ -38,6 +41,13 @@ def rooms_of(request: Request) -> Rooms:
     return rooms
 
 
+def caller_of(request: Request) -> Caller:
+    """Who asks, as the gate found out."""
+    caller: Caller = request.scope["crossrank.caller"]
+    return caller
+
+
+CallerParam = Annotated[Caller, Depends(caller_of)]
 RoomsParam = Annotated[Rooms, Depends(rooms_of)]
 JobParam = Annotated[str, Path(description="Job name.", examples=["llama-70b"])]
 

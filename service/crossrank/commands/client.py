@@ -7,6 +7,7 @@ of the wire they are on.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -32,6 +33,8 @@ _FAULTS: Final[dict[str, type[errors.CrossrankError]]] = {
         errors.NotFound,
         errors.Overloaded,
         errors.StoreUnavailable,
+        errors.Unauthenticated,
+        errors.Forbidden,
     )
 }
 _BY_STATUS: Final[dict[int, type[errors.CrossrankError]]] = {
@@ -56,14 +59,18 @@ def base_url(url: str) -> str:
 
 
 def connect(url: str, connections: int = 4) -> httpx.Client:
-    """A client of the service at `url`. Proxies of the environment are not used for this machine's own services."""
+    """A client of the service at `url`, with the token of CROSSRANK_TOKEN if there is one.
+
+    Proxies of the environment are not used for this machine's own services.
+    """
     base = base_url(url)
+    token = os.environ.get("CROSSRANK_TOKEN", "")
     return httpx.Client(
         base_url=base,
         timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         trust_env=urlsplit(base).hostname not in _LOOPBACK,
-        headers={"user-agent": "crossrank"},
+        headers={"user-agent": "crossrank", **({"authorization": f"Bearer {token}"} if token else {})},
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 
+def serve(**settings: object) -> None:
+    """Serves until SIGINT or SIGTERM; the options of `Settings` by name, None where none was given.
 
-def serve(*, data: Path, host: str, port: int, insecure: bool) -> None:
-    """Serves until SIGINT or SIGTERM. Raises BadParameter for an address that cannot be used, StoreUnavailable for the folder."""
+    Raises BadParameter for an address or certificate that cannot be used, StoreUnavailable for the folder.
+    """
     from crossrank.app import serve as run
     from crossrank.settings import Settings
 
-    run(Settings(data=data, host=host, port=port, insecure=insecure))
+    run(Settings(**{name: value for name, value in settings.items() if value is not None}))  # type: ignore[arg-type]

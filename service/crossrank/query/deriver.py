@@ -46,12 +46,12 @@ class Deriver:
         """Starts the background thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stops after the derivation in hand."""
+    def stop(self, patience_s: float | None = None) -> None:
+        """Stops after the derivation in hand, waiting for it no longer than that: it is rebuilt at the next start."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(patience_s)
 
     def wake(self) -> None:
         """Tells the thread that events have come."""

@@ -95,7 +95,11 @@ def read_salt(head: bytes, name: str) -> int | None:
 
 def record_parts(post: Post) -> tuple[bytes, int]:
     """The encoded meta of a post and the size of its whole record in bytes."""
-    meta = msgspec.json.encode(_Meta(post.route, post.content_type, post.content_encoding, post.job, post.received_ns, post.only_job, dict(post.parameters)))
+    meta = msgspec.json.encode(
+        _Meta(
+            post.route, post.content_type, post.content_encoding, post.job, post.received_ns, post.only_job, dict(post.parameters)
+        )
+    )
     return meta, _RECORD_HEADER_BYTES + len(meta) + len(post.body)
 
 

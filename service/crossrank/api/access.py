@@ -1,0 +1,68 @@
+"""What each address needs: one scope for every (method, path), written down here and nowhere else.
+
+Addresses are matched as whole patterns by the router's own rules, never by a part of the path; a route that is not in the table
+needs `admin`, and a test fails until it is. Health and documentation hold no job's data and are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from crossrank.auth.guard import Caller, Need
+from crossrank.errors import Forbidden, NotFound
+
+_JOB: Final = "/v1/jobs/{job:path}"
+NEEDS: Final[dict[tuple[str, str], Need]] = {
+    ("POST", "/v1/events"): "ingest",
+    ("POST", "/v1/traces"): "ingest",
+    ("POST", f"{_JOB}/topology"): "ingest",
+    ("GET", "/v1/jobs"): "read",
+    ("GET", _JOB): "read",
+    ("GET", f"{_JOB}/clocks"): "read",
+    ("GET", f"{_JOB}/steps"): "read",
+    ("GET", f"{_JOB}/steps/{{step}}/critical-path"): "read",
+    ("GET", f"{_JOB}/collectives"): "read",
+    ("GET", f"{_JOB}/stragglers"): "read",
+    ("GET", f"{_JOB}/bottlenecks"): "read",
+    ("GET", f"{_JOB}/events"): "read",
+    ("GET", f"{_JOB}/traces/{{trace_id}}"): "read",
+    ("GET", f"{_JOB}/export"): "read",
+    ("POST", f"{_JOB}/derive"): "read",
+    ("DELETE", _JOB): "admin",
+    ("GET", "/metrics"): "read",
+    ("GET", "/healthz"): "open",
+    ("GET", "/readyz"): "open",
+    ("GET", "/openapi.json"): "open",
+    ("GET", "/docs"): "open",
+    ("GET", "/docs/oauth2-redirect"): "open",
+    ("GET", "/redoc"): "open",
+}
+ALL_JOBS: Final = frozenset({"/metrics"})  # say something about every job: nothing for a token of one job
+
+
+def route_of(scope: Scope, routes: Sequence[BaseRoute]) -> tuple[str, str | None] | None:
+    """The pattern and the job of the route that will answer; None when none will."""
+    for route in routes:
+        match, child = route.matches(scope)
+        if match is Match.FULL:
+            return str(getattr(route, "path", "")), child["path_params"].get("job")
+    return None
+
+
+def need_of(method: str, pattern: str) -> Need:
+    """The scope that a method of a route needs. HEAD needs what GET does."""
+    return NEEDS.get(("GET" if method == "HEAD" else method, pattern), "admin")
+
+
+def refuse_other_jobs(caller: Caller, pattern: str, job: str | None) -> None:
+    """Raises NotFound when the address is another job's than the caller's, Forbidden when it is about all jobs."""
+    if caller.job is None:
+        return
+    if job is not None and job != caller.job:
+        raise NotFound(f"there is no job {job!r}", job=job)
+    if pattern in ALL_JOBS:
+        raise Forbidden(f"this token is for the job {caller.job!r} only; {pattern} is about all of them", job=caller.job)
