@@ -42,16 +42,21 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An operation that some ranks have entered and none has left. group: index into `trace.groups`; peer: of a message."""
+    """An operation that some ranks have entered and none has left.
+
+    kind: COLLECTIVE, or SEND or RECV as the waiting rank sees it, then `peer` is the other one (else -1). group: index into
+    `trace.groups`, -1 for none. since_ns: first arrival, aligned.
+    """
 
     kind: int
     group: int
-    seq: int
+    peer: int
+    seq: int | None
     op: str
     step: int | None
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
-    since_ns: int  # first arrival, aligned
+    since_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+"""How far each rank has got in each process group, from its operations and from the counters of dumps.
+
+Operations of one group are called, and complete, in the order of their numbers. So a rank that has reported number 7 has called
+number 5, whether or not number 5 was reported; and one that has left number 7 has left number 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crossrank.model.arrays import BoolArray, Int64Array
+from crossrank.model.kinds import RECV, SEND
+from crossrank.model.progress import Progress
+from crossrank.model.timeline import Timeline
+
+_NOWHERE = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Furthest number by (group, rank) of the groups asked about.
+
+    behind: (group, rank) whose counters say that operations are outstanding which others completed.
+    """
+
+    entered: dict[tuple[int, int], int]
+    completed: dict[tuple[int, int], int]
+    behind: frozenset[tuple[int, int]]
+
+    def has_entered(self, group: int, rank: int, seq: int) -> bool:
+        """Whether the rank has called that number or a later one."""
+        return self.entered.get((group, rank), _NOWHERE) >= seq
+
+    def has_left(self, group: int, rank: int, seq: int) -> bool:
+        """Whether the rank's operation of that number is over."""
+        return self.completed.get((group, rank), _NOWHERE) >= seq
+
+
+def reach(timeline: Timeline, progress: Progress, groups: set[int], is_open: BoolArray) -> Reach:
+    """Reach in some groups. is_open: [n] spans that are taken as not over."""
+    trace, coll = timeline.trace, timeline.matches.collectives
+    rows = np.flatnonzero(np.isin(coll.group[coll.instance], sorted(groups))) if groups else np.empty(0, dtype=np.int64)
+    instance = coll.instance[rows]
+    span, group, seq = coll.member[rows], coll.group[instance], coll.seq[instance]
+    entered = _furthest(group, trace.rank[span], seq)
+    over = ~is_open[span]
+    completed = _furthest(group[over], trace.rank[span][over], seq[over])
+    messages = set(np.unique(trace.group[np.isin(trace.kind, (SEND, RECV))]).tolist())
+    told = [s for s in progress.status if s.group not in messages]
+    best: dict[int, int] = {}
+    for s in told:
+        key = s.group, s.rank
+        for known, value in ((entered, s.enqueued), (completed, s.completed)):
+            if value is not None:
+                known[key] = max(value, known.get(key, value))
+        if s.completed is not None:
+            best[s.group] = max(s.completed, best.get(s.group, s.completed))
+    behind = {
+        (s.group, s.rank)
+        for s in told
+        if s.completed is not None and s.enqueued is not None and s.completed < best[s.group] and s.enqueued > s.completed
+    }
+    return Reach(entered, completed, frozenset(behind))
+
+
+def _furthest(group: np.ndarray, rank: np.ndarray, seq: Int64Array) -> dict[tuple[int, int], int]:
+    if len(seq) == 0:
+        return {}
+    key = (group.astype(np.int64) << 32) | rank
+    keys, place = np.unique(key, return_inverse=True)
+    top = np.full(len(keys), _NOWHERE)
+    np.maximum.at(top, place, seq)
+    return {(k >> 32, k & 0xFFFFFFFF): s for k, s in zip(keys.tolist(), top.tolist(), strict=True)}
+
+
+def numbers_lost(timeline: Timeline, recorded: BoolArray) -> int:
+    """Operations missing between the first and the last of a rank in a group, and events that could not be used.
+
+    recorded: [n] spans from dumps, whose windows may have gaps. More than 0 says that the absence of an event proves little.
+    """
+    trace, coll = timeline.trace, timeline.matches.collectives
+    span, instance = coll.member, coll.instance
+    kept = trace.has_seq[span] & ~recorded[span]
+    span, instance = span[kept], instance[kept]
+    lost = sum(trace.excluded.values())
+    if len(span) == 0:
+        return lost
+    ranks = trace.ranks
+    key = coll.group[instance].astype(np.int64) * len(ranks) + np.searchsorted(ranks, trace.rank[span])
+    size = int(key.max()) + 1
+    if size > 4 * len(key) + 1_000_000:
+        key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+        size = int(key.max()) + 1
+    seq = coll.seq[instance]
+    first, last = np.full(size, np.iinfo(np.int64).max), np.full(size, _NOWHERE)
+    np.minimum.at(first, key, seq)
+    np.maximum.at(last, key, seq)
+    count = np.bincount(key, minlength=size)
+    used = count > 0
+    gaps = last[used].astype(np.float64) - first[used].astype(np.float64) + 1 - count[used]  # a hostile range overflows int64
+    return lost + int(gaps.clip(0).sum())

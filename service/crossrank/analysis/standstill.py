@@ -1,0 +1,208 @@
+"""Whom a job that stands still waits for: follows the waiting from operation to operation to its end.
+
+Everyone in an open operation waits for the members that have not come. A member that has not come
+- has no data at all: it may be anywhere (`unseen`);
+- is in, or in the step of, an operation that by its own order comes later: it left this one out (`skipped`);
+- stopped on its device inside an operation that others have left: `device_stopped`;
+- waits itself in another open operation: a victim, the waiting goes on from there;
+- else waits for nobody: the end of the chain, and the cause.
+
+If every chain leads back into itself the ranks wait for each other: a deadlock.
+
+Where events are known to be lost, a rank without an open operation may be in one that was not reported. Then it is only named if
+it is the only one missing somewhere and its own order of operations (analysis.program_order) says that nothing else could hold
+it; else the ranks it may be are given as suspects.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+
+import numpy as np
+
+from crossrank.analysis.open_operations import OpenOperations, open_operations
+from crossrank.analysis.program_order import Channel, Operation, ProgramOrder
+from crossrank.analysis.proofs import proof_of, skipped_mismatch
+from crossrank.analysis.reach import numbers_lost
+from crossrank.model.kinds import COLLECTIVE, RECV, SEND
+from crossrank.model.progress import RECORDER_LANE, Progress
+from crossrank.model.timeline import Timeline
+from crossrank.model.topology import Topology
+from crossrank.model.verdicts import Culprit, Mismatch, Pending, Reason, Standstill
+
+NOTHING_OPEN = Standstill((), (), (), (), (), (), (), dumped=False)
+
+
+def find_standstill(timeline: Timeline, topology: Topology, progress: Progress, mismatches: tuple[Mismatch, ...]) -> Standstill:
+    """The standstill of a timeline as far as it goes; the same whatever time it is. mismatches: of the same timeline."""
+    found = open_operations(timeline, topology, progress, mismatches)
+    if found is None:
+        return NOTHING_OPEN
+    return _Chains(timeline, progress, found).verdict()
+
+
+class _Chains:
+    """Sorts those who have not come."""
+
+    def __init__(self, timeline: Timeline, progress: Progress, found: OpenOperations) -> None:
+        self.timeline, self.progress, self.found = timeline, progress, found
+        trace = timeline.trace
+        self.seen = set(trace.ranks.tolist())
+        self.order = ProgramOrder(timeline)
+        self.recorded = np.isin(trace.lane, [i for i, name in enumerate(trace.lanes) if name == RECORDER_LANE])
+        self.open_at: dict[int, list[Pending]] = defaultdict(list)
+        for p in (*found.pending, *found.inside, *(p for p, _ in found.desynced), *found.stopped.values()):
+            for rank in p.waiting:
+                self.open_at[rank].append(p)
+        self.unseen: set[int] = set()
+        self.skips: dict[tuple[int, int], Pending] = {}
+        self.candidates: dict[int, list[Pending]] = defaultdict(list)
+
+    def verdict(self) -> Standstill:
+        for p in self.found.pending:
+            for rank in p.absent:
+                self._sort(rank, p)
+        for p, _ in self.found.desynced:
+            self.unseen |= set(p.absent) - self.seen
+        culprits = self._stopped() + self._desynchronised()
+        named = {c.rank for c in culprits}
+        ends, suspects = self._ends({r: ops for r, ops in self.candidates.items() if r not in named})
+        culprits += ends
+        for _, wrong in self.found.desynced:
+            suspects |= set(wrong.candidates)
+        cycle: tuple[int, ...] = ()
+        if not (culprits or suspects or self.unseen):
+            cycle = _cycle({r: ops for r, ops in self.open_at.items() if any(p.absent for p in ops)})
+            culprits = [self._culprit(r, "deadlock", next(p for p in self.open_at[r] if p.absent)) for r in cycle]
+        desynced = tuple(p for p, _ in self.found.desynced)
+        skipped = tuple(skipped_mismatch(self.timeline, rank, p) for (rank, _), p in sorted(self.skips.items()))
+        return Standstill(
+            pending=self.found.pending,
+            inside=(*self.found.inside, *desynced, *self._distinct_stops()),
+            culprits=tuple(sorted(culprits, key=lambda c: c.rank)),
+            suspects=tuple(sorted(suspects - {c.rank for c in culprits})),
+            unseen=tuple(sorted(self.unseen)),
+            cycle=cycle,
+            skipped=skipped,
+            dumped=bool((self.recorded & self.timeline.trace.is_open).any()),
+        )
+
+    def _distinct_stops(self) -> tuple[Pending, ...]:
+        return tuple({(p.group, p.seq): p for p in self.found.stopped.values()}.values())
+
+    def _sort(self, rank: int, p: Pending) -> None:
+        if rank not in self.seen:
+            self.unseen.add(rank)
+        elif rank in self.found.stopped:
+            return
+        elif self._is_past(rank, p):
+            self.skips.setdefault((rank, p.group), p)
+        elif not self.open_at[rank]:
+            self.candidates[rank].append(p)
+
+    def _is_past(self, rank: int, p: Pending) -> bool:
+        """Whether the rank is in something that comes after `p` in its own order, so that it will never enter `p`."""
+        if len(p.absent) > 1 and self.lost:
+            return False  # the call may have been asynchronous and its event lost
+        step = self.order.step_of(rank)
+        if step is None or p.step is None:
+            return False
+        if step != p.step:
+            return step > p.step
+        missed = _as_called_by(rank, p)
+        if missed is None:
+            return False
+        now_in = [op for at in self.open_at[rank] if (op := _own(rank, at)) is not None]
+        return any(self.order.comes_before(rank, missed, op, step) for op in now_in)
+
+    @cached_property
+    def lost(self) -> int:
+        """Events known to be missing."""
+        return numbers_lost(self.timeline, self.recorded)
+
+    def _stopped(self) -> list[Culprit]:
+        waited_for = {r for p in self.found.pending for r in p.absent}
+        ranks = [r for r in self.found.stopped if r in waited_for] or list(self.found.stopped)
+        return [self._culprit(r, "device_stopped", self.found.stopped[r]) for r in sorted(ranks)]
+
+    def _desynchronised(self) -> list[Culprit]:
+        made: dict[int, Culprit] = {}
+        for p, wrong in self.found.desynced:
+            for r in wrong.odd_ranks:
+                made.setdefault(r, Culprit(r, "desynchronised", wrong.group, wrong.seq, p.op, wrong.sentence))
+        for (rank, _), p in sorted(self.skips.items()):
+            made.setdefault(rank, self._culprit(rank, "desynchronised", p))
+        return list(made.values())
+
+    def _ends(self, candidates: dict[int, list[Pending]]) -> tuple[list[Culprit], set[int]]:
+        """Who is sure to be the end of a chain, and who may be."""
+        sure = set(candidates)
+        if candidates and self.lost:
+            sure = {r for r, ops in candidates.items() if self._nothing_else_holds(r, ops)}
+        ends = [self._culprit(r, self._side(r), candidates[r][0]) for r in sorted(sure)]
+        explained = sure or self.skips or self.found.stopped or self.found.desynced
+        return ends, set() if explained else set(candidates)
+
+    def _nothing_else_holds(self, rank: int, ops: list[Pending]) -> bool:
+        """The rank is the only one missing in an operation, and what it calls next by its own order waits for nobody else."""
+        if not any(set(p.absent) == {rank} for p in ops):
+            return False
+        following = self.order.next_of(rank, self._is_passed)
+        return following is not None and not self._is_held(rank, following)
+
+    def _is_passed(self, op: Operation) -> bool:
+        """Somebody has left the collective, so all have been in it. A message is passed if its other side is there."""
+        if op.channel.kind != COLLECTIVE:
+            return op.channel.kind == SEND
+        return any(g == op.channel.group and seq >= op.seq for (g, _), seq in self.found.reach.completed.items())
+
+    def _is_held(self, rank: int, op: Operation) -> bool:
+        if op.channel.kind == COLLECTIVE:
+            members = self.timeline.trace.group_ranks[op.channel.group]
+            return any(m != rank and not self.found.reach.has_entered(op.channel.group, m, op.seq) for m in members)
+        trace = self.timeline.trace
+        sent = (trace.kind == SEND) & (trace.rank == op.channel.peer) & (trace.peer == rank) & (trace.group == op.channel.group)
+        return not bool((trace.seq[sent] >= op.seq).any())
+
+    def _side(self, rank: int) -> Reason:
+        """A dump without anything outstanding says that the host stopped; else it only has not come."""
+        return "host_stopped" if rank in self.progress.dumped else "not_entered"
+
+    def _culprit(self, rank: int, reason: Reason, p: Pending) -> Culprit:
+        trace = self.timeline.trace
+        group = trace.groups[p.group] if p.group >= 0 else None
+        proof = proof_of(self.timeline, self.progress, rank, reason, p)
+        return Culprit(rank, reason, group, p.seq, p.op, proof)
+
+
+def _as_called_by(rank: int, p: Pending) -> Operation | None:
+    """The operation as the rank that has not come would call it."""
+    if p.seq is None:
+        return None
+    if p.kind == COLLECTIVE:
+        return Operation(Channel(COLLECTIVE, p.group, -1), p.seq)
+    return Operation(Channel(SEND if p.kind == RECV else RECV, p.group, p.waiting[0]), p.seq) if p.peer == rank else None
+
+
+def _own(rank: int, p: Pending) -> Operation | None:
+    """The operation as the rank that is in it calls it."""
+    return Operation(Channel(p.kind, p.group, p.peer), p.seq) if p.seq is not None and rank in p.waiting else None
+
+
+def _cycle(waits: dict[int, list[Pending]]) -> tuple[int, ...]:
+    """Ranks that wait for each other in their first open operation, from the lowest on; () where there is no such cycle."""
+    first = {r: min((p for p in ops if p.absent), key=lambda p: (p.since_ns, p.seq or 0)) for r, ops in waits.items()}
+    done: set[int] = set()
+    for start in sorted(first):
+        path: list[int] = []
+        node = start
+        while node in first and node not in done and node not in path:
+            path.append(node)
+            node = next((a for a in first[node].absent if a in first and a not in done), -1)
+        if node in path:
+            ring = path[path.index(node) :]
+            low = ring.index(min(ring))
+            return tuple(ring[low:] + ring[:low])
+        done.update(path)
+    return ()
