@@ -21,7 +21,7 @@ from crossrank.align.constraints import Constraints
 from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
-MESSAGE_QUANTILE = 0.1  # a low quantile is near the undisturbed delay, yet not at the mercy of one bad stamp
+MESSAGE_QUANTILE = 0.05  # a low quantile is near the undisturbed delay, yet not at the mercy of one bad stamp
 SHARPEST_NS = 1000.0
 
 

@@ -27,7 +27,8 @@ class Constraints:
     """Facts between clock domains.
 
     ptr, span: synchronising collectives in compressed form: instance k has the spans `span[ptr[k]:ptr[k+1]]`, of two domains or more.
-    family: [k] process group of each instance; the instances of a family stand together and share how noisy their ends are.
+    family: [k] ascending number of the kind of each instance: process group, operation, size to a power of two. What is alike in
+        these is alike in how, and how evenly, its members end.
     before, after: [p] span pairs: `after[i]` may not end before `before[i]` starts.
     """
 
@@ -66,8 +67,19 @@ def _synchronising(trace: JobTrace, collectives: CollectiveMatches, ended: BoolA
     first = np.flatnonzero(np.diff(instance, prepend=-1))
     length = np.diff(first, append=len(span))
     joins = np.minimum.reduceat(domain, first) != np.maximum.reduceat(domain, first)
-    ptr = np.concatenate(([0], np.cumsum(length[joins]))).astype(np.int64)
-    return ptr, span[np.repeat(joins, length)], collectives.group[instance[first[joins]]]
+    first, length = first[joins], length[joins]
+    family = _families(trace, collectives, instance[first])
+    order = np.argsort(family, kind="stable")
+    first, length = first[order], length[order]
+    ptr = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
+    return ptr, span[np.arange(ptr[-1]) + np.repeat(first - ptr[:-1], length)], family[order]
+
+
+def _families(trace: JobTrace, collectives: CollectiveMatches, instance: Int64Array) -> Int32Array:
+    size = trace.size_bytes[collectives.member[collectives.ptr[instance]]]
+    power = np.frexp(size.astype(np.float64))[1].astype(np.int64)
+    key = np.stack((collectives.group[instance].astype(np.int64), collectives.op[instance].astype(np.int64), power))
+    return np.unique(key, axis=1, return_inverse=True)[1].ravel().astype(np.int32)
 
 
 def _rooted(collectives: CollectiveMatches) -> tuple[Int64Array, Int64Array]:

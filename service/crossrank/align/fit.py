@@ -21,6 +21,7 @@ from crossrank.align.cuts import place_cuts, rough_cuts
 from crossrank.align.epochs import Cut, Epochs, certain, split
 from crossrank.align.halves import split_half_sigma
 from crossrank.align.knots import Knots, choose_knots
+from crossrank.align.level import level
 from crossrank.align.problem import Fit, Sightings, sight, solve
 from crossrank.align.steps import find_steps
 from crossrank.align.summary import activity, worst_bounds
@@ -92,7 +93,7 @@ def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solv
         cuts = _place(trace, facts, solved, knots.step_ns)
         straight = _straight(trace, facts, split(base, cuts), components, knots)
         solved = _bend(straight, components, knots)
-    return _bend_finely(solved, components)
+    return _level(_bend_finely(solved, components), components)
 
 
 def _place(trace: JobTrace, facts: Constraints, solved: _Solved, margin_ns: float) -> tuple[Cut, ...]:
@@ -131,6 +132,14 @@ def _bend_finely(solved: _Solved, components: Components) -> _Solved:
         solved.seen, fine, curve_start, solved.epochs, components.component, rounds=ROUNDS, loose=near[:, stretch], stretches=coarse
     )
     return _Solved(solved.epochs, solved.seen, fit)
+
+
+def _level(solved: _Solved, components: Components) -> _Solved:
+    """The same fit with each domain's curve moved to where the quickest facts want it."""
+    fit = solved.fit
+    phi = fit.phi.copy()
+    phi[: len(components.component)] += level(solved.seen, fit, components.component)[:, None]
+    return replace(solved, fit=replace(fit, phi=phi))
 
 
 def _bends(solved: _Solved) -> Float64Array:

@@ -27,8 +27,8 @@ import numpy as np
 
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 
-EARLY_WEIGHT = 3.0  # noise is one-sided: who ends early is near the truth, so early rows count this much more
-STUDENT_SCALE = 1.5  # residuals beyond this many sigmas begin to lose weight
+EARLY_WEIGHT = 40.0  # noise is one-sided: who ends early is near the truth, who ends late says little of how late
+STUDENT_SCALE = 2.0  # residuals beyond this many sigmas begin to lose weight
 CAUCHY_SCALE = 5.0  # the same for second differences
 SIGMA_FLOOR_NS = 50.0
 FAMILY_ROWS = 40  # fewer do not give a sigma of their own
@@ -167,7 +167,7 @@ class _Gauge:
     def __init__(self, component: Int32Array, active: Float64Array, *, free: bool) -> None:
         self._component, self._active = component, active[: len(component)]
         self._count = self._sums(self._active)
-        self._shapes = None if free else np.array([_common_lines(count) for count in self._count])
+        self._shapes = None if free else np.array([_common_lines(count) for count in self._count]).reshape(-1, 2, active.shape[1])
 
     def _sums(self, x: Float64Array) -> Float64Array:
         out = np.zeros((int(self._component.max(initial=-1)) + 1, x.shape[1]))
