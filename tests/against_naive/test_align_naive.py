@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from crossrank.align import bounds
-from crossrank.align.solve import Rows, group_medians, improve, prior
+from crossrank.align.prior import prior
+from crossrank.align.rows import Rows, group_medians
+from crossrank.align.solve import improve
 from tests.support.naive_clocks import dense_solution, distances
 
 

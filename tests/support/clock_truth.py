@@ -6,9 +6,11 @@ between clocks can be known, so the part that all domains share at a time is tak
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +54,17 @@ class RecordedClock:
         drift = np.rint(since_ns * (self.drift_ppm * 1e-6)).astype(np.int64)
         step = np.where((since_ns >= self.step_at_ns) & stepped, self.step_ns, 0)
         return since_ns + self.offset_ns + drift + step
+
+    def true_since(self, shown_ns: Int64Array) -> Int64Array:
+        """The inverse of `show`, for clocks that were not stepped back."""
+
+        def without(step_ns: int) -> Int64Array:
+            return np.rint((shown_ns - self.offset_ns - step_ns).astype(np.float64) / (1.0 + self.drift_ppm * 1e-6)).astype(
+                np.int64
+            )
+
+        stepped = without(self.step_ns)
+        return np.where(stepped >= self.step_at_ns, stepped, without(0))
 
 
 def simulated(config: JobConfig, seed: int) -> KnownTrace:
@@ -103,6 +116,30 @@ def recorded(scenario: Path, clocks: Mapping[str, RecordedClock]) -> KnownTrace:
         if c.step_ns
     }
     return KnownTrace(trace, match(trace), start[row], np.where(trace.is_open, start[row], end[row]), shown, steps)
+
+
+def recorded_skewed(scenario: Path) -> KnownTrace:
+    """A recording whose stamps were made wrong when it was made, as its skew_truth.json tells."""
+    told = json.loads((scenario / "skew_truth.json").read_text())
+    zero = int(told["T_ref_ns"])
+    trace = trace_from_arrow(recorded_events(scenario), job="recorded", attempt=0)
+    clocks = [_told_clock(told["hosts"][name], zero) for name in trace.domains]
+    true_start, true_end = trace.start_ns.copy(), trace.end_ns.copy()
+    for d, clock in enumerate(clocks):
+        own = trace.domain == d
+        true_start[own] = zero + clock.true_since(trace.start_ns[own] - zero)
+        true_end[own] = zero + clock.true_since(trace.end_ns[own] - zero)
+
+    def shown(domain: int, true_ns: Int64Array) -> Int64Array:
+        return zero + clocks[domain].show(true_ns - zero, stepped=False)
+
+    steps = {d: (zero + c.step_at_ns, c.step_ns) for d, c in enumerate(clocks) if c.step_ns}
+    return KnownTrace(trace, match(trace), true_start, true_end, shown, steps)
+
+
+def _told_clock(host: Mapping[str, Any], zero: int) -> RecordedClock:
+    at = host["ntp_step_at_true_ns"]
+    return RecordedClock(host["offset_ns"], host["drift_ppm"], host["ntp_step_ns"], 0 if at is None else int(at) - zero)
 
 
 def error_ns(known: KnownTrace, start_ns: Int64Array, end_ns: Int64Array, reference: int) -> tuple[Int64Array, Int64Array]:

@@ -7,7 +7,8 @@ from itertools import product
 import networkx as nx
 import numpy as np
 
-from crossrank.align.solve import Prior, Rows
+from crossrank.align.prior import Prior
+from crossrank.align.rows import Rows
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.matches import Matches
 
@@ -44,9 +45,11 @@ def dense_solution(phi: Float64Array, groups: tuple[Rows, ...], before: Prior, c
             equation({(v, j): 1.0, (v, j + 1): -2.0, (v, j + 2): 1.0}, 0.0, before.bend[v, j])
         for j in range(knots - 1):
             equation({(v, j): -1.0, (v, j + 1): 1.0}, 0.0, before.slope)
-    for c, j in product(range(int(component.max()) + 1), range(knots)):
-        members = np.flatnonzero(component == c)
-        equation({(int(v), j): 1.0 for v in members}, float(phi[members, j].sum()), 1e10)
+    # The common straight line of each component stays where it was: a constant and a slope over its clocks and active knots.
+    active = {(v, j + i) for rows in groups for v, j in zip(rows.v.tolist(), rows.j.tolist(), strict=True) for i in (0, 1)}
+    for c, power in product(range(int(component.max()) + 1), (0, 1)):
+        terms = {(v, j): float(j) ** power for v, j in active if component[v] == c}
+        equation(terms, sum(x * phi[place] for place, x in terms.items()), 1e10)
     for v in range(clocks):
         for j in range(knots if v >= before.curves else 0):
             equation({(v, j): 1.0}, float(phi[v, j]), 1e-12)

@@ -23,11 +23,12 @@ import numpy as np
 
 from crossrank.align.knots import WANDER_PER_SQRT_S
 from crossrank.align.problem import Fit, Sightings
-from crossrank.align.solve import group_medians
+from crossrank.align.rows import group_medians
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 
 WINDOW_NS = 5e9
 MOST_WINDOWS = 64
+MOST_CLOCKS = 2000
 PATH_WORK = 3e9  # at most so many steps of the shortest-path search, all windows together
 ETA_NS = 500.0
 RATE_SIGMAS = 3.0
@@ -51,7 +52,10 @@ class Intervals:
 
 
 def intervals(seen: Sightings, fit: Fit, clocks: int) -> Intervals:
-    """Guaranteed pairwise intervals of the remaining errors, window by window."""
+    """Guaranteed pairwise intervals of the remaining errors, window by window; none at all for more than MOST_CLOCKS clocks."""
+    if clocks > MOST_CLOCKS:
+        nothing = np.where(np.eye(clocks, dtype=bool), 0.0, np.inf)
+        return Intervals(nothing[None], np.zeros(1, np.int64), fit.knots.first_ns, fit.knots.step_ns * fit.knots.count)
     first, length = fit.knots.first_ns, fit.knots.step_ns * (fit.knots.count - 1)
     most = max(1, min(MOST_WINDOWS, int(PATH_WORK / max(clocks, 1) ** 3)))
     windows = int(np.clip(length // WINDOW_NS, 1, most))
@@ -138,23 +142,31 @@ def _collective_facts(
 ) -> None:
     """Per instance and pair of clocks: earliest end of the one against latest start of the other."""
     clocks = c.shape[1]
-    latest = np.full(clocks, -np.inf)
-    earliest = np.full(clocks, np.inf)
+    latest, earliest, when = np.full(clocks, -np.inf), np.full(clocks, np.inf), np.zeros(clocks, np.int64)
+    starters, enders = np.empty(clocks, np.int32), np.empty(clocks, np.int32)
     for k in range(len(ptr) - 1):
+        s = 0
+        e = 0
         for r in range(ptr[k], ptr[k + 1]):
-            latest[start_clock[r]] = max(latest[start_clock[r]], start[r])
-            earliest[end_clock[r]] = min(earliest[end_clock[r]], end[r])
-        for r in range(ptr[k], ptr[k + 1]):
-            a = end_clock[r]
-            if earliest[a] < np.inf:  # not yet done for this clock
-                w = window[r]
-                for q in range(ptr[k], ptr[k + 1]):
-                    b = start_clock[q]
-                    if b != a:
-                        c[w, a, b] = min(c[w, a, b], earliest[a] - latest[b])
-                earliest[a] = np.inf
-        for r in range(ptr[k], ptr[k + 1]):
-            latest[start_clock[r]] = -np.inf
+            a, b = start_clock[r], end_clock[r]
+            if start[r] > -np.inf and latest[a] == -np.inf:
+                starters[s] = a
+                s += 1
+            latest[a] = max(latest[a], start[r])
+            if end[r] < np.inf and earliest[b] == np.inf:
+                enders[e] = b
+                e += 1
+            if end[r] < earliest[b]:
+                earliest[b] = end[r]
+                when[b] = window[r]
+        for b in enders[:e]:
+            for a in starters[:s]:
+                if a != b:
+                    c[when[b], b, a] = min(c[when[b], b, a], earliest[b] - latest[a])
+        for a in starters[:s]:
+            latest[a] = -np.inf
+        for b in enders[:e]:
+            earliest[b] = np.inf
 
 
 @numba.njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ import numpy as np
 from crossrank.align.constraints import Constraints
 from crossrank.align.epochs import Cut, Epochs
 from crossrank.align.problem import Fit, Sightings
-from crossrank.align.solve import group_medians
+from crossrank.align.rows import group_medians
 from crossrank.align.steps import Suspect
 from crossrank.align.straddlers import Straddlers
 from crossrank.model.arrays import BoolArray, Float64Array, Int64Array

@@ -114,19 +114,22 @@ def _of_collectives(
     ptr: Int64Array, start_curve: Int32Array, start: Float64Array, end_curve: Int32Array, end: Float64Array, out: Float64Array
 ) -> None:
     """Per instance and ordered pair of domains: the earliest end of the one after the latest start of the other."""
-    latest = np.full(out.shape[0], -np.inf)
-    earliest = np.full(out.shape[0], np.inf)
+    domains = out.shape[0]
+    latest, earliest = np.full(domains, -np.inf), np.full(domains, np.inf)
+    here = np.empty(domains, np.int32)
     for k in range(len(ptr) - 1):
+        n = 0
         for r in range(ptr[k], ptr[k + 1]):
+            # A member starts and ends in one domain.
+            if latest[start_curve[r]] == -np.inf:
+                here[n] = start_curve[r]
+                n += 1
             latest[start_curve[r]] = max(latest[start_curve[r]], start[r])
             earliest[end_curve[r]] = min(earliest[end_curve[r]], end[r])
-        for r in range(ptr[k], ptr[k + 1]):
-            b = end_curve[r]
-            if earliest[b] < np.inf:
-                for q in range(ptr[k], ptr[k + 1]):
-                    a = start_curve[q]
-                    if a != b and start[q] == latest[a]:
-                        _keep(out[a, b], earliest[b] - latest[a])
-                earliest[b] = np.inf
-        for r in range(ptr[k], ptr[k + 1]):
-            latest[start_curve[r]] = -np.inf
+        for a in here[:n]:
+            for b in here[:n]:
+                if a != b:
+                    _keep(out[a, b], earliest[b] - latest[a])
+        for a in here[:n]:
+            latest[a] = -np.inf
+            earliest[a] = np.inf

@@ -16,7 +16,7 @@ import numpy as np
 
 from crossrank.align.components import MESSAGE_QUANTILE
 from crossrank.align.knots import Knots
-from crossrank.align.solve import Rows
+from crossrank.align.rows import Rows
 from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 
 SINGLE_SIGMA_NS = 5000.0  # how far the quickest of a few messages may be from the undisturbed delay, over sqrt(count)

@@ -15,7 +15,9 @@ from crossrank.align.constraints import Constraints
 from crossrank.align.epochs import Epochs
 from crossrank.align.knots import Knots
 from crossrank.align.messages import pair_up
-from crossrank.align.solve import Rows, collective_weights, group_medians, improve, prior
+from crossrank.align.prior import prior
+from crossrank.align.rows import Rows, collective_weights, group_medians
+from crossrank.align.solve import improve
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
