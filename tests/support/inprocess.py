@@ -18,13 +18,13 @@ class InProcess:
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         self.rooms = open_rooms(Settings(data=folder), limits or Limits())
-        self._api = build_api(self.rooms)
+        self.api = build_api(self.rooms)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Any request."""
 
         async def ask() -> httpx.Response:
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(self._api), base_url="http://test") as client:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.api), base_url="http://test") as client:
                 return await client.request(method, path, **options)
 
         return asyncio.run(ask())
