@@ -1,6 +1,6 @@
 """What costs the job time, and what keeps us from knowing: findings of every class, each in one sentence with numbers.
 
-Order: what stops the job (mismatch, hang); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
+Order: what stops the job (mismatch); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
 costliest first; then communication that nothing hides; then what limits the answers (missing ranks, clocks). Costs of different
 findings are each against the job as it was: fixing two of them may save less than their sum, when one hides the other.
 """
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crossrank.analysis.doubts import clock_doubt, first_mismatch
+from crossrank.analysis.doubts import clock_doubt
 from crossrank.analysis.excess import usual_step_ns
 from crossrank.analysis.exposed import exposed_communication
 from crossrank.analysis.links import SlowLink, find_slow_links
+from crossrank.analysis.mismatches import find_mismatches
 from crossrank.analysis.replay import ReplayGraph, build_replay, end_of_steps_ns, start_of_steps_ns
-from crossrank.analysis.stalls import Stall, find_stalls
 from crossrank.analysis.steps import StepTable
 from crossrank.analysis.wording import capital, duration, in_steps, numbers, rank_list, rank_name, share
 from crossrank.model.findings import Finding, FindingClass, Straggler
-from crossrank.model.timeline import NO_STEP, Timeline
+from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
+from crossrank.model.verdicts import Mismatch
 
-_STALLS_TOLD = 3
-_SURE_STALL_STEPS = 5  # an operation open for this many usual steps will hardly end by itself
+_MISMATCHES_TOLD = 3
 _EXPOSED_SHARE = 0.1  # exposed communication below this share of the time is not a finding
 _CLOCK_SHARE = 0.05  # clock bounds above this share of a usual step are
 
@@ -30,15 +30,17 @@ _CLOCK_SHARE = 0.05  # clock bounds above this share of a usual step are
 def find_bottlenecks(
     timeline: Timeline, topology: Topology, steps: StepTable, stragglers: Sequence[Straggler],
     *, first: int | None = None, last: int | None = None, graph: ReplayGraph | None = None,
+    mismatches: Sequence[Mismatch] | None = None,
 ) -> tuple[Finding, ...]:  # fmt: skip
     """All findings over the steps from `first` to `last` (inclusive; None: no limit). `stragglers`: of the same steps.
 
-    graph: of this timeline, when it has been built already.
+    graph, mismatches: of this timeline, when they have been made already. Whether the job hangs is a question of the moment, so
+    that finding is made when the answer is (analysis.hangs).
     """
     if len(timeline.trace) == 0:
         return ()
     usual_ns = usual_step_ns(timeline, steps.step)
-    stops = _mismatch(timeline) + [_stall(s, usual_ns) for s in _first_of_groups(find_stalls(timeline, topology))]
+    stops = _mismatches(find_mismatches(timeline) if mismatches is None else mismatches)
     causes = [straggler_finding(s) for s in stragglers]
     structure: list[Finding] = []
     if len(steps) >= 2:
@@ -51,14 +53,6 @@ def find_bottlenecks(
             structure.append(_exposed(exposed.cost_ns, exposed.steps, span_ns))
     causes.sort(key=lambda f: (-f.cost_ns, f.ranks))
     return tuple(stops + causes + structure + _missing(topology) + _clock(timeline, usual_ns))
-
-
-def _first_of_groups(stalls: list[Stall]) -> list[Stall]:
-    """The first stall of each group: what is open behind it follows from it."""
-    firsts: dict[str, Stall] = {}
-    for stall in stalls:
-        firsts.setdefault(stall.group, stall)
-    return list(firsts.values())[:_STALLS_TOLD]
 
 
 def straggler_finding(s: Straggler) -> Finding:
@@ -105,32 +99,21 @@ def _exposed(cost_ns: int, steps: tuple[int, ...], span_ns: int) -> Finding:
     return Finding("exposed_communication", (), None, steps, cost_ns, 0, part, 0.95, sentence)
 
 
-def _stall(stall: Stall, usual_ns: float) -> Finding:
-    step = f" of step {stall.step}" if stall.step != NO_STEP else ""
-    behind = [r for r in stall.absent if r not in stall.culprits]
-    sentence = (
-        f"{rank_list(stall.waiting)} wait{'s' if len(stall.waiting) == 1 else ''} in {stall.op} (group {stall.group}, number"
-        f" {stall.seq}){step}, open for {duration(stall.waited_ns)}; {rank_list(stall.culprits)}"
-        f" {'has' if len(stall.culprits) == 1 else 'have'} not arrived."
-        + (f" {capital(rank_list(behind))} {'is' if len(behind) == 1 else 'are'} held up elsewhere." if behind else "")
-    )
-    sure = 0.95 if usual_ns and stall.waited_ns > _SURE_STALL_STEPS * usual_ns else 0.6
-    steps = (stall.step,) if stall.step != NO_STEP else ()
-    return Finding("hang", stall.culprits, stall.group, steps, 0, 0, 0.0, sure, capital(sentence))
-
-
-def _mismatch(timeline: Timeline) -> list[Finding]:
-    found = first_mismatch(timeline)
-    if found is None:
-        return []
-    odd = "; ".join(f"rank {r} called {call}" for r, call in sorted(found.odd.items())[:4])
-    more = f" ({found.count} such collectives in all)" if found.count > 1 else ""
-    sentence = (
-        f"The members of group {found.group} disagree on number {found.seq}: {odd}, the others {found.majority}{more};"
-        " a rank may have skipped an operation before."
-    )
-    steps = (found.step,) if found.step != NO_STEP else ()
-    return [Finding("mismatch", tuple(sorted(found.odd)), found.group, steps, 0, 0, 0.0, 0.95, sentence)]
+def _mismatches(found: Sequence[Mismatch]) -> list[Finding]:
+    return [
+        Finding(
+            "mismatch",
+            m.odd_ranks or m.candidates,
+            m.group,
+            () if m.step is None else (m.step,),
+            0,
+            0,
+            0.0,
+            m.confidence,
+            m.sentence,
+        )
+        for m in found[:_MISMATCHES_TOLD]
+    ]
 
 
 def _missing(topology: Topology) -> list[Finding]:

@@ -3,8 +3,8 @@
     now        = latest time known on the common timeline + how long nothing has been received since
     threshold  = the longest of: 3 usual steps, 2 longest steps, 2 usual gaps between deliveries, 1 s
 
-Operations from dumps are past that question: dumps are written because a job hangs. Events that were recorded long ago and came
-all at once are judged by their own age, not by when they were delivered.
+Events that were recorded long ago and came all at once are judged by their own age, not by when they were delivered; so are
+dumps, which come when they are fetched.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def receipts_of(received_ns: np.ndarray) -> Receipts | None:
     return Receipts(int(times[0]), int(times[-1]), int(np.quantile(gaps, 0.99)) if len(gaps) else 0)
 
 
-def silence_at(timeline: Timeline, steps: StepTable, receipts: Receipts | None, wall_ns: int) -> Silence:
-    """Silence and rhythm of a job at a moment of the service's clock."""
+def silence_at(timeline: Timeline, steps: StepTable, receipts: Receipts | None, wall_ns: int, *, dumped: bool) -> Silence:
+    """Silence and rhythm of a job at a moment of the service's clock. dumped: what is open comes from dumps."""
     usual, longest = _rhythm(steps)
     gap = receipts.gap_ns if receipts is not None else 0
     known = max(_USUAL_STEPS * usual, _LONGEST_STEPS * longest) if len(steps) else _UNKNOWN_NS
@@ -59,7 +59,9 @@ def silence_at(timeline: Timeline, steps: StepTable, receipts: Receipts | None, 
         return Silence(wall_ns, 0, threshold)
     first, latest = int(timeline.start_ns.min()), int(max(timeline.start_ns.max(), timeline.end_ns.max()))
     silent = max(0, wall_ns - receipts.last_ns) if receipts is not None and receipts.last_ns > 0 else 0
-    if receipts is not None and wall_ns - latest > _LONG_AGO_NS:
+    if dumped:
+        silent = max(silent, wall_ns - latest)
+    elif receipts is not None and wall_ns - latest > _LONG_AGO_NS:
         came_in = receipts.last_ns - receipts.first_ns
         if latest - first > _FASTER_THAN_LIFE * came_in:
             silent = wall_ns - latest
@@ -75,7 +77,7 @@ def _rhythm(steps: StepTable) -> tuple[int, int]:
 def hang_at(timeline: Timeline, standstill: Standstill, silence: Silence) -> Hang:
     """The verdict on a standstill at the moment of `silence`."""
     since = standstill.since_ns
-    hung = since is not None and (standstill.dumped or silence.now_ns - since > silence.threshold_ns)
+    hung = since is not None and silence.now_ns - since > silence.threshold_ns
     if not hung:
         return Hang(False, None, silence, (), standstill, _calm(since, silence), "")
     return Hang(

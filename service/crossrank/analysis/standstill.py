@@ -85,7 +85,7 @@ class _Chains:
             unseen=tuple(sorted(self.unseen)),
             cycle=cycle,
             skipped=skipped,
-            dumped=bool((self.recorded & self.timeline.trace.is_open).any()),
+            dumped=bool(self.progress.dumped),
         )
 
     def _distinct_stops(self) -> tuple[Pending, ...]:
@@ -140,7 +140,7 @@ class _Chains:
         sure = set(candidates)
         if candidates and self.lost:
             sure = {r for r, ops in candidates.items() if self._nothing_else_holds(r, ops)}
-        ends = [self._culprit(r, self._side(r), candidates[r][0]) for r in sorted(sure)]
+        ends = [self._culprit(r, self._side(r), min(candidates[r], key=_most_telling)) for r in sorted(sure)]
         explained = sure or self.skips or self.found.stopped or self.found.desynced
         return ends, set() if explained else set(candidates)
 
@@ -174,6 +174,11 @@ class _Chains:
         group = trace.groups[p.group] if p.group >= 0 else None
         proof = proof_of(self.timeline, self.progress, rank, reason, p)
         return Culprit(rank, reason, group, p.seq, p.op, proof)
+
+
+def _most_telling(p: Pending) -> tuple[bool, int]:
+    """Collectives before messages, then the earliest."""
+    return p.kind != COLLECTIVE, p.since_ns
 
 
 def _as_called_by(rank: int, p: Pending) -> Operation | None:

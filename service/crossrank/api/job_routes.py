@@ -26,7 +26,8 @@ To = Annotated[int | None, Query(alias="to", **INT64, description="Last step.")]
 Limit = Annotated[int | None, Query(ge=1, description="Most rows; clamped to the service's own limit.")]
 
 
-def _limit(rooms: Rooms, limit: int | None) -> int:
+def rows_limit(rooms: Rooms, limit: int | None) -> int:
+    """Rows of an answer: as asked, within the service's own limit."""
     return min(limit or rooms.limits.query_rows, rooms.limits.query_rows_max)
 
 
@@ -56,7 +57,7 @@ def get_steps(
     rooms: RoomsParam, job: JobParam, first: From = None, last: To = None, limit: Limit = None, attempt: Attempt = None
 ) -> Response:
     """Start, end, completeness and last finisher of each step."""
-    return JsonReply(steps.steps(view_of(rooms, job, attempt), first=first, last=last, limit=_limit(rooms, limit)))
+    return JsonReply(steps.steps(view_of(rooms, job, attempt), first=first, last=last, limit=rows_limit(rooms, limit)))
 
 
 @router.get("/v1/jobs/{job:path}/collectives", responses={200: {"model": shapes.Collectives}, **ERRORS})
@@ -73,7 +74,7 @@ def get_collectives(
     """Matched collectives: members, arrivals, last arriver or null for "cannot tell", spread and its bound, bandwidths."""
     view = view_of(rooms, job, attempt)
     return JsonReply(
-        collectives.collectives(view, step=step, group=group, op=op, min_wait_ns=min_wait_ns, limit=_limit(rooms, limit))
+        collectives.collectives(view, step=step, group=group, op=op, min_wait_ns=min_wait_ns, limit=rows_limit(rooms, limit))
     )
 
 
@@ -106,7 +107,7 @@ def get_events(
 ) -> Response:
     """Aligned events, page by page; JSON, NDJSON (application/x-ndjson) or Arrow (application/vnd.apache.arrow.stream) by Accept."""
     view = view_of(rooms, job, attempt)
-    query = events.EventQuery(rank, step, kind, group, from_ns, to_ns, _limit(rooms, limit), cursor)
+    query = events.EventQuery(rank, step, kind, group, from_ns, to_ns, rows_limit(rooms, limit), cursor)
     if "vnd.apache.arrow.stream" in accept or "ndjson" in accept:
         page, after = events.events_page(view, query)
         headers = {"X-Next-Cursor": after} if after else {}
@@ -129,7 +130,7 @@ def get_trace(rooms: RoomsParam, job: JobParam, trace_id: str, limit: Limit = No
         wanted = b""
     if len(wanted) != 16:
         raise BadParameter("trace_id must be 32 hexadecimal digits", field="trace_id")
-    return JsonReply(events.trace(view_of(rooms, job, None), wanted, _limit(rooms, limit)))
+    return JsonReply(events.trace(view_of(rooms, job, None), wanted, rows_limit(rooms, limit)))
 
 
 @router.get("/v1/jobs/{job:path}/export", response_class=StreamingResponse, responses=ERRORS)

@@ -55,4 +55,4 @@ JobParam = Annotated[str, Path(description="Job name.", examples=["llama-70b"])]
 def view_of(rooms: Rooms, job: str, attempt: int | None) -> JobView:
     """The job as last derived. Raises NotFound."""
     snapshot, derived = rooms.deriver.latest(job, attempt)
-    return JobView(snapshot, derived, tuple(rooms.store.rejects(job)), rooms.store.tallies(job))
+    return JobView(snapshot, derived, tuple(rooms.store.rejects(job)), rooms.store.tallies(job), rooms.wall_ns())

@@ -15,11 +15,12 @@ MISSING_LISTED = 65_536  # missing ranks named one by one at most
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group. Members are those sent or posted, else the ranks seen in its communications."""
+    """A process group. Members are those sent or posted, else the ranks seen in its communications. scope: None: not known."""
 
     name: str
     ranks: tuple[int, ...]
     kind: GroupKind
+    scope: Literal["intra_host", "inter_host"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Topology:
 
     stage: of each rank in `seen`: ranks of one stage do the same work and are compared with one another; stages of a pipeline
     are not. missing: ranks of the world without any usable span (the first MISSING_LISTED), `missing_count` says how many.
+    coords: of each rank along each dimension (dp, tp, pp, ep, cp), posted or inferred. sizes: ranks along each dimension.
     """
 
     world_size: int
@@ -38,6 +40,8 @@ class Topology:
     groups: tuple[Group, ...]
     stage: tuple[int, ...]
     conflicts: tuple[str, ...] = field(default=())
+    coords: dict[int, dict[str, int]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def stage_of(self, rank: np.ndarray) -> Int32Array:
         """Stages of ranks; every rank must be in `seen`."""

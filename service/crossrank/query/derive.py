@@ -12,20 +12,26 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crossrank.align.fit import fit_clocks
 from crossrank.align.repair import repair
 from crossrank.align.violations import count_violations
 from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.critical_path import PathIndex, path_index
+from crossrank.analysis.hangs import Receipts, receipts_of
+from crossrank.analysis.mismatches import find_mismatches
 from crossrank.analysis.replay import build_replay
+from crossrank.analysis.standstill import find_standstill
 from crossrank.analysis.steps import StepTable, find_steps
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.analysis.waits import CollectiveTimes, collective_times
 from crossrank.model.findings import Finding, Straggler
+from crossrank.model.progress import reported_progress
 from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
 from crossrank.model.trace import trace_from_arrow
+from crossrank.model.verdicts import Mismatch, Standstill
 from crossrank.query.span_index import SpanIndex
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.order import replay
@@ -59,6 +65,9 @@ class Derived:
     findings: tuple[Finding, ...]
     paths: PathIndex
     index: SpanIndex
+    mismatches: tuple[Mismatch, ...]
+    standstill: Standstill
+    receipts: Receipts | None
 
 
 def derive(
@@ -80,6 +89,7 @@ def derive(
     steps = find_steps(timeline, shape)
     times = collective_times(timeline)
     graph = build_replay(timeline)
+    mismatches = find_mismatches(timeline)
     stragglers = find_stragglers(timeline, shape, steps, graph=graph)
     return Derived(
         version=version,
@@ -96,9 +106,12 @@ def derive(
         steps=steps,
         collectives=times,
         stragglers=stragglers,
-        findings=find_bottlenecks(timeline, shape, steps, stragglers, graph=graph),
+        findings=find_bottlenecks(timeline, shape, steps, stragglers, graph=graph, mismatches=mismatches),
         paths=path_index(timeline),
         index=SpanIndex.of(trace),
+        mismatches=mismatches,
+        standstill=find_standstill(timeline, shape, reported_progress(events, trace), mismatches),
+        receipts=receipts_of(pc.unique(events["received_ns"]).to_numpy()),
     )
 
 

@@ -18,12 +18,16 @@ from crossrank.store.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job as known now. rejects: (rank or None, reason, count). tallies: accepted, duplicate, conflict."""
+    """One job as known now. rejects: (rank or None, reason, count). tallies: accepted, duplicate, conflict.
+
+    now_ns: when the question was asked, by the service's clock.
+    """
 
     snapshot: Snapshot
     derived: Derived
     rejects: tuple[tuple[int | None, str, int], ...]
     tallies: dict[str, int]
+    now_ns: int
 
 
 def carried(view: JobView, *, truncated: bool = False) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -24,6 +24,7 @@ from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.matches import Matches
 from crossrank.model.topology import MISSING_LISTED, Group, GroupKind, Topology
 from crossrank.model.trace import JobTrace
+from crossrank.reconstruct.coordinates import coordinates
 
 _KIND_NAME = re.compile(r"(?:^|[^a-z])(world|dp|tp|pp|ep|cp)(?![a-z])")
 _SPELLED: dict[str, GroupKind] = {
@@ -45,15 +46,22 @@ def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] 
     listed = min(world_size, MISSING_LISTED + len(seen))
     missing = np.setdiff1d(np.arange(listed, dtype=np.int64), seen)[:MISSING_LISTED]
     hosts = {**{r: row["host"] for r, row in said.items() if row.get("host")}, **trace.hosts}
+    known = tuple(
+        Group(name, ranks, _kind(name, ranks, world_size, hosts, seen, pipeline), _scope(ranks, hosts)) for name, ranks in groups
+    )
+    stage = _stages(trace, matches, seen, pipeline, said)
+    coords, sizes, doubled = coordinates(known, seen.tolist(), stage, said)
     return Topology(
         world_size=world_size,
         seen=tuple(seen.tolist()),
         missing=tuple(missing.tolist()),
         missing_count=missing_count,
         hosts=hosts,
-        groups=tuple(Group(name, ranks, _kind(name, ranks, world_size, hosts, seen, pipeline)) for name, ranks in groups),
-        stage=_stages(trace, matches, seen, pipeline, said),
-        conflicts=(*posted.get("conflicts", ()), *_conflicts(trace, said, groups, posted, largest)),
+        groups=known,
+        stage=stage,
+        conflicts=(*posted.get("conflicts", ()), *_conflicts(trace, said, groups, posted, largest), *doubled),
+        coords=coords,
+        sizes=sizes,
     )
 
 
@@ -99,6 +107,12 @@ def _stages(trace: JobTrace, matches: Matches, seen: Int64Array, pipeline: Int64
     if not np.isin(trace.kind, (COLLECTIVE, SEND, RECV)).any():
         stage = np.zeros(len(seen), dtype=np.int64)  # nothing tells the ranks apart
     return tuple(stage.tolist())
+
+
+def _scope(ranks: tuple[int, ...], hosts: Mapping[int, str]) -> Literal["intra_host", "inter_host"] | None:
+    if not all(r in hosts for r in ranks):
+        return None
+    return "intra_host" if len({hosts[r] for r in ranks}) == 1 else "inter_host"
 
 
 def _kind(

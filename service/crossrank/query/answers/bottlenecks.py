@@ -9,6 +9,7 @@ from urllib.parse import quote
 from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.model.findings import Finding, Straggler
+from crossrank.query.answers.hangs import hang_findings
 from crossrank.query.jobview import JobView, carried
 
 
@@ -24,8 +25,10 @@ def bottlenecks(view: JobView, *, first: int | None, last: int | None) -> dict[s
     if first is not None or last is not None:
         derived = view.derived
         chosen = _stragglers(view, first, last)
-        found = find_bottlenecks(derived.timeline, derived.topology, derived.steps, chosen, first=first, last=last)
-    return {"findings": [finding_answer(view.snapshot.job, f) for f in found], **carried(view)}
+        found = find_bottlenecks(
+            derived.timeline, derived.topology, derived.steps, chosen, first=first, last=last, mismatches=derived.mismatches
+        )
+    return {"findings": [finding_answer(view.snapshot.job, f) for f in (*hang_findings(view), *found)], **carried(view)}
 
 
 def _stragglers(view: JobView, first: int | None, last: int | None) -> tuple[Straggler, ...]:

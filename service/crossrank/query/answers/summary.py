@@ -8,6 +8,7 @@ import numpy as np
 
 from crossrank.model.kinds import KINDS
 from crossrank.query.answers.bottlenecks import finding_answer
+from crossrank.query.answers.hangs import hang_findings
 from crossrank.query.jobview import JobView, carried
 
 TOP_FINDINGS = 5
@@ -45,6 +46,6 @@ def summary(view: JobView) -> dict[str, Any]:
         "rejects": [{"rank": rank, "reason": reason, "count": count} for rank, reason, count in view.rejects],
         "unmatched": dict(sorted(derived.timeline.matches.unmatched.items())),
         "conflicts": list(topology.conflicts),
-        "findings": [finding_answer(trace.job, f) for f in derived.findings[:TOP_FINDINGS]],
+        "findings": [finding_answer(trace.job, f) for f in (*hang_findings(view), *derived.findings)[:TOP_FINDINGS]],
         **carried(view),
     }
