@@ -1,8 +1,8 @@
 """Reads a request body within bounds: bytes, time and growth, counted while it comes in (a chunked body announces nothing).
 
 A compressed bomb is recognised by its first 128 KiB: when its first 16 KiB grow more than any events do, what has arrived is
-measured in a thread of its own before more is read. So a body that stands for gigabytes costs one bounded decompression and is
-never held, neither as sent nor in clear; and ordinary bodies pay a fraction of a millisecond.
+measured in a thread of its own before more is read. So a body that stands for gigabytes is never held, neither as sent nor in
+clear, and ordinary bodies pay a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -62,4 +62,4 @@ async def _check_growth(start: bytes, encoding: str, rooms: Rooms, to_check: lis
             to_check.clear()
     if to_check and len(start) >= to_check[0]:
         to_check.clear()
-        await loop.run_in_executor(rooms.suspects, refuse_bomb, start, encoding, rooms.limits)
+        await loop.run_in_executor(rooms.suspects, refuse_bomb, start, encoding, rooms.limits.body_bytes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
-from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -20,9 +19,9 @@ from crossrank.api.accept_any import IMPORT_ROUTE, accept_any
 from crossrank.api.inflight import Hold
 from crossrank.api.rooms import Rooms
 from crossrank.auth.guard import Caller
-from crossrank.errors import BodyTooLarge, CrossrankError
+from crossrank.errors import BodyTooLarge
 from crossrank.ingest.accept import ARROW_TYPE, JSON_TYPE, NDJSON_TYPES, PROTOBUF_TYPE, media_type
-from crossrank.ingest.body import decompress
+from crossrank.ingest.body import decompress, grows_beyond
 from crossrank.limits import Limits
 from crossrank.model.post import Admitted, Post, Receipt, Rejection
 
@@ -30,8 +29,8 @@ OTHER_JOB: Final = "other_job"
 SUSPECT_BYTES: Final = 16 << 10  # of a body: enough to see how much it grows
 MEASURED_BYTES: Final = 128 << 10  # of a suspect: enough for any bomb to pass the limit
 _ORDINARY_RATIO: Final = 16
+_ORDINARY_BYTES: Final = 16 << 20
 _KNOWN_TYPES: Final = {JSON_TYPE, PROTOBUF_TYPE, ARROW_TYPE, *NDJSON_TYPES}
-_growing = Lock()  # held while a body is decompressed that grows more than bodies usually do: one at a time in this process
 
 
 def take(rooms: Rooms, post: Post, hold: Hold, caller: Caller) -> tuple[Admitted, Future[Receipt]]:
@@ -84,34 +83,23 @@ def _decode(post: Post, limits: Limits, hold: Hold) -> Admitted:
 
 
 def _clear(body: bytes, encoding: str, cap: int) -> bytes:
-    """The body decompressed; one that grows unusually much waits until no other such body is in work."""
-    usual = min(cap, _ORDINARY_RATIO * len(body) + (1 << 20))
+    """The body decompressed. One that grows unusually much is measured before it is kept."""
+    usual = min(cap, _ORDINARY_RATIO * len(body) + (1 << 20), _ORDINARY_BYTES)
     try:
         return decompress(body, encoding, usual)
     except BodyTooLarge:
         if usual == cap:
             raise
-    with _growing:
-        return decompress(body, encoding, cap)
+    refuse_bomb(body, encoding, cap)
+    return decompress(body, encoding, cap)
 
 
 def is_suspect(start: bytes, encoding: str, limits: Limits) -> bool:
     """Whether the start of a compressed body grows far more than events do."""
-    try:
-        decompress(start, encoding, limits.suspect_ratio * len(start))
-    except BodyTooLarge:
-        return True
-    except CrossrankError:  # a start is cut off by nature; what is really wrong with the body is found when it is decoded
-        return False
-    return False
+    return grows_beyond(start, encoding, limits.suspect_ratio * len(start))
 
 
-def refuse_bomb(start: bytes, encoding: str, limits: Limits) -> None:
-    """Raises BodyTooLarge when the start alone is already more than the limit."""
-    try:
-        with _growing:
-            decompress(start[:MEASURED_BYTES], encoding, limits.body_bytes)
-    except BodyTooLarge:
-        raise
-    except CrossrankError:
-        return
+def refuse_bomb(body: bytes, encoding: str, cap: int) -> None:
+    """Raises BodyTooLarge when a body, or the start of one, has more bytes in clear than the cap; keeps nothing of them."""
+    if grows_beyond(body, encoding, cap):
+        raise BodyTooLarge(f"the body is larger than {cap} bytes after decompression", limit_bytes=cap)

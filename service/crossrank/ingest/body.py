@@ -51,6 +51,25 @@ def decompress(body: bytes, encoding: str, limit_bytes: int) -> bytes:
     return _without_end_mark(clear, limit_bytes) if name == "zstd" else clear
 
 
+def grows_beyond(body: bytes, encoding: str, limit_bytes: int) -> bool:
+    """Whether a body, or the beginning of one, has more than `limit_bytes` in clear. Nothing of it is kept.
+
+    False for a body that cannot be read to that point; why is found out when it is decompressed.
+    """
+    codec = _CODECS.get(encoding.strip().lower())
+    if codec is None:
+        return len(body) > limit_bytes
+    total = 0
+    try:
+        for piece in codec(body):
+            total += len(piece)
+            if total > limit_bytes + len(_END_MARK):
+                return True
+    except UndecodableBody:
+        pass
+    return False
+
+
 def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"The body is larger than {limit_bytes} bytes after decompression", limit_bytes=limit_bytes)
 
