@@ -8,7 +8,7 @@ from typing import Final
 
 _BYTES: Final = {
     "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "byte": 1, "uint8": 1, "char": 1,
-    "int8": 1, "short": 2, "int16": 2, "int": 4, "int32": 4, "long": 8, "int64": 8, "bool": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+    "int8": 1, "unsigned char": 1, "signed char": 1, "long int": 8, "unsigned long": 8, "short int": 2, "short": 2, "int16": 2, "int": 4, "int32": 4, "long": 8, "int64": 8, "bool": 1, "uint16": 2, "uint32": 4, "uint64": 8,
     "complexhalf": 4, "complexfloat": 8, "complex64": 8, "complexdouble": 16, "complex128": 16, "qint8": 1, "quint8": 1, "qint32": 4,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1,
 }  # fmt: skip

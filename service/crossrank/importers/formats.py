@@ -7,13 +7,13 @@ from io import BytesIO
 from typing import Final
 
 from crossrank.errors import BadParameter
-from crossrank.importers import flight_recorder
+from crossrank.importers import flight_recorder, kineto
 from crossrank.importers.rows import concatenated
 from crossrank.importers.source import ReadFile, Source
 from crossrank.limits import Limits
 from crossrank.model.decoded import Decoded
 
-FORMATS: Final[Mapping[str, ReadFile]] = {"flight_recorder": flight_recorder.read}
+FORMATS: Final[Mapping[str, ReadFile]] = {"flight_recorder": flight_recorder.read, "kineto": kineto.read}
 
 
 def format_named(name: str) -> ReadFile:
