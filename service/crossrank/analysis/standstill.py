@@ -24,7 +24,7 @@ import numpy as np
 from crossrank.analysis.open_operations import OpenOperations, open_operations
 from crossrank.analysis.program_order import Channel, Operation, ProgramOrder
 from crossrank.analysis.proofs import proof_of, skipped_mismatch
-from crossrank.analysis.reach import numbers_lost
+from crossrank.analysis.reach import Reach, numbers_lost, reach
 from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.progress import RECORDER_LANE, Progress
 from crossrank.model.timeline import Timeline
@@ -103,7 +103,7 @@ class _Chains:
 
     def _is_past(self, rank: int, p: Pending) -> bool:
         """Whether the rank is in something that comes after `p` in its own order, so that it will never enter `p`."""
-        if len(p.absent) > 1 and self.lost:
+        if self.lost and set(p.absent) & self.seen != {rank}:
             return False  # the call may have been asynchronous and its event lost
         step = self.order.step_of(rank)
         if step is None or p.step is None:
@@ -120,6 +120,14 @@ class _Chains:
     def lost(self) -> int:
         """Events known to be missing."""
         return numbers_lost(self.timeline, self.recorded)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """How far each rank got in every group."""
+        trace = self.timeline.trace
+        is_open = trace.is_open.copy()
+        is_open[self.progress.over] = False
+        return reach(self.timeline, self.progress, set(range(len(trace.groups))), is_open)
 
     def _stopped(self) -> list[Culprit]:
         waited_for = {r for p in self.found.pending for r in p.absent}
@@ -140,13 +148,22 @@ class _Chains:
         sure = set(candidates)
         if candidates and self.lost:
             sure = {r for r, ops in candidates.items() if self._nothing_else_holds(r, ops)}
+        if len(sure) > 1:
+            sure -= self._silent(sure)
         ends = [self._culprit(r, self._side(r), min(candidates[r], key=_most_telling)) for r in sorted(sure)]
         explained = sure or self.skips or self.found.stopped or self.found.desynced
         return ends, set() if explained else set(candidates)
 
+    def _silent(self, ranks: set[int]) -> set[int]:
+        """Ranks that say of nothing that it is open, where others do: they may be in an operation without having said so."""
+        trace = self.timeline.trace
+        telling = set(np.unique(trace.rank[trace.is_open & ~self.recorded]).tolist()) | set(self.progress.dumped)
+        open_work = trace.is_open & ~np.isin(trace.kind, (COLLECTIVE, SEND, RECV))
+        return ranks - telling if open_work.any() else set()
+
     def _nothing_else_holds(self, rank: int, ops: list[Pending]) -> bool:
         """The rank is the only one missing in an operation, and what it calls next by its own order waits for nobody else."""
-        if not any(set(p.absent) == {rank} for p in ops):
+        if not any(set(p.absent) - self.unseen == {rank} for p in ops):
             return False
         following = self.order.next_of(rank, self._is_passed)
         return following is not None and not self._is_held(rank, following)
@@ -155,12 +172,13 @@ class _Chains:
         """Somebody has left the collective, so all have been in it. A message is passed if its other side is there."""
         if op.channel.kind != COLLECTIVE:
             return op.channel.kind == SEND
-        return any(g == op.channel.group and seq >= op.seq for (g, _), seq in self.found.reach.completed.items())
+        return any(g == op.channel.group and seq >= op.seq for (g, _), seq in self.reach.completed.items())
 
     def _is_held(self, rank: int, op: Operation) -> bool:
         if op.channel.kind == COLLECTIVE:
             members = self.timeline.trace.group_ranks[op.channel.group]
-            return any(m != rank and not self.found.reach.has_entered(op.channel.group, m, op.seq) for m in members)
+            others = set(members) - {rank} - self.unseen
+            return any(not self.reach.has_entered(op.channel.group, m, op.seq) for m in others)
         trace = self.timeline.trace
         sent = (trace.kind == SEND) & (trace.rank == op.channel.peer) & (trace.peer == rank) & (trace.group == op.channel.group)
         return not bool((trace.seq[sent] >= op.seq).any())
