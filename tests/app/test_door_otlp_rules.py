@@ -213,7 +213,7 @@ def test_rule_15_many_posts_at_once_in_any_order(service):
     bodies = [request_of(5, job="parallel", first=1 + 5 * i).SerializeToString() for i in range(24)]
 
     async def all_at_once() -> list[int]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(service._api), base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(service.api), base_url="http://test") as client:
             posts = [client.post("/v1/traces", content=b, headers={"Content-Type": PROTOBUF}) for b in bodies[::-1]]
             return [a.status_code for a in await asyncio.gather(*posts)]
 
