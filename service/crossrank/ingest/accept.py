@@ -6,10 +6,10 @@ as they were sent.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from crossrank.errors import UnsupportedType
-from crossrank.ingest import arrow_stream, events_json, otlp_json, otlp_protobuf
+from crossrank.ingest import arrow_stream, events_json, otlp_fast, otlp_json, otlp_protobuf
 from crossrank.ingest.admit import admit
 from crossrank.ingest.body import decompress
 from crossrank.limits import Limits
@@ -30,23 +30,27 @@ NDJSON_TYPES: Final = frozenset(
     }
 )
 
+Decoder: TypeAlias = Literal["compiled", "python"]
+"""Which decoders read a request: compiled ones, or the plain ones that they are checked against. The events are the same."""
+
 
 def media_type(content_type: str) -> str:
     """The bare type of a Content-Type header: lower case, without parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
-def accept(post: Post, limits: Limits) -> Admitted:
+def accept(post: Post, limits: Limits, decoder: Decoder = "compiled") -> Admitted:
     """Decompresses, decodes and admits one request; an empty /v1/events body of any supported type holds no events.
 
     Raises UnsupportedType, BodyTooLarge, UndecodableBody.
     """
     kind = media_type(post.content_type)
     decode = {"events": _decode_events, "traces": _decode_traces}[post.route]
-    return admit(decode(kind, post, limits), post, limits)
+    return admit(decode(kind, post, limits, decoder), post, limits)
 
 
-def _decode_events(kind: str, post: Post, limits: Limits) -> Decoded:
+def _decode_events(kind: str, post: Post, limits: Limits, decoder: Decoder) -> Decoded:
+    del decoder
     if kind not in NDJSON_TYPES and kind not in (JSON_TYPE, ARROW_TYPE):
         raise UnsupportedType(
             f"Content-Type {kind[:80]!r} is not supported here; use application/x-ndjson, {JSON_TYPE} or {ARROW_TYPE}"
@@ -59,9 +63,10 @@ def _decode_events(kind: str, post: Post, limits: Limits) -> Decoded:
     )
 
 
-def _decode_traces(kind: str, post: Post, limits: Limits) -> Decoded:
+def _decode_traces(kind: str, post: Post, limits: Limits, decoder: Decoder) -> Decoded:
     if kind not in (PROTOBUF_TYPE, JSON_TYPE):
         raise UnsupportedType(f"Content-Type {kind[:80]!r} is not supported here; use {PROTOBUF_TYPE} or {JSON_TYPE}")
     body = decompress(post.body, post.content_encoding, limits.body_bytes) if post.body else b""
-    decode = otlp_protobuf.decode if kind == PROTOBUF_TYPE else otlp_json.decode
-    return decode(body, post.job, limits)
+    if kind == JSON_TYPE:
+        return otlp_json.decode(body, post.job, limits)
+    return (otlp_fast if decoder == "compiled" else otlp_protobuf).decode(body, post.job, limits)

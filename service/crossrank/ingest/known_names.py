@@ -13,8 +13,8 @@ from typing import Any, Final
 from crossrank.model.kinds import KIND_CODE
 
 PREFIX: Final = "crossrank."
-_INT32_MAX: Final = 2**31 - 1
-_INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 _FLOAT_EXACT: Final = 2**53  # integers up to here are exact in a float64
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}")
 
@@ -53,24 +53,24 @@ def _number(value: Any) -> float | None:
 def _ranks(value: Any) -> list[int] | None:
     if not isinstance(value, list) or not value:
         return None
-    return value if all(type(v) is int and 0 <= v <= _INT32_MAX for v in value) else None
+    return value if all(type(v) is int and 0 <= v <= INT32_MAX for v in value) else None
 
 
 FIT: Final[dict[str, Callable[[Any], Any]]] = {
     "job": _text,
-    "attempt": _integer(_INT32_MAX),
-    "rank": _integer(_INT32_MAX),
+    "attempt": _integer(INT32_MAX),
+    "rank": _integer(INT32_MAX),
     "host": _text,
     "clock": _text,
     "lane": _text,
     "kind": _kind,
-    "step": _integer(_INT64_MAX),
+    "step": _integer(INT64_MAX),
     "group": _text,
-    "seq": _integer(_INT64_MAX),
+    "seq": _integer(INT64_MAX),
     "group_ranks": _ranks,
     "op": _text,
-    "peer": _integer(_INT32_MAX),
-    "bytes": _integer(_INT64_MAX),
+    "peer": _integer(INT32_MAX),
+    "bytes": _integer(INT64_MAX),
     "dtype": _text,
     "is_async": _flag,
     "value": _number,

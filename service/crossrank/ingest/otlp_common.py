@@ -168,7 +168,7 @@ class SpanRows:
         self._place(columns, span, about)
         try:
             attrs, cut = attrs_text(found.rest, self._limits)
-            otel, otel_cut = _otel(span, about, self._limits)
+            otel, otel_cut = otel_text(span, about, self._limits)
         except TooDeep:
             self.refuse(index, reasons.TOO_DEEP, "", about)
             return
@@ -182,6 +182,10 @@ class SpanRows:
         self._kept_bytes += size_bytes
         if self._kept_bytes > _TEXTS_PER_BODY * self._limits.body_bytes:
             raise BodyTooLarge("The resource and scope attributes are too large to be kept with each of their spans")
+
+    def count_rankless(self, spans: int) -> None:
+        """Counts spans that name no rank, for the warning."""
+        self._rankless += spans
 
     def _append(self, index: int, columns: dict[str, Any], around_bytes: int) -> None:
         self.count_bytes(len(columns["attrs"] or "") + len(columns["otel"] or "") + around_bytes)
@@ -198,7 +202,7 @@ class SpanRows:
             # Kept under rank 0 so that any exporter can be tried out; a lane of its own keeps several such processes from
             # being read as one program order.
             columns["rank"] = 0
-            self._rankless += 1
+            self.count_rankless(1)
             lane = f"{about.instance}/{lane or 'main'}" if about.instance else lane
         columns["lane"] = lane
 
@@ -254,7 +258,7 @@ def _flags(span: Span, *, cut: bool) -> int:
     return (int(EventFlag.TRUNCATED) if cut else 0) | (int(EventFlag.INVALID_PARENT) if parent_invalid else 0)
 
 
-def _otel(span: Span, about: Around, limits: Limits) -> tuple[str | None, bool]:
+def otel_text(span: Span, about: Around, limits: Limits) -> tuple[str | None, bool]:
     """The `otel` text of a span, and whether something was cut. Raises TooDeep."""
     events = [e for e in span.events if 0 < e.time_ns <= _INT64_MAX]
     links = [ln for ln in span.links if len(ln.span_id) == SPAN_ID_BYTES and len(ln.trace_id) == TRACE_ID_BYTES and any(ln.span_id)]

@@ -34,14 +34,16 @@ ALIASES: Final[dict[str, str]] = {
     "dist.peer": "peer",
 }
 _INSTANCE_RANK: Final = re.compile(r"(?:.*[^0-9a-zA-Z])?rank[-_.:]?(\d{1,9})", re.IGNORECASE)
-_OWN, _BARE, _ALIAS = 0, 1, 2  # how sure a name is; the lower the surer
+OWN, BARE, ALIAS = 0, 1, 2  # how sure a name is; the lower the surer
 
-_NAMES: Final[dict[str, tuple[str, int]]] = (
-    {name: (column, _ALIAS) for name, column in ALIASES.items()}
-    | {column: (column, _BARE) for column in FIT}
-    | {PREFIX + column: (column, _OWN) for column in FIT}
-    | {PREFIX + "name": ("name", _OWN)}  # a bare `name` attribute is no better than the span's own name
+NAMES: Final[dict[str, tuple[str, int]]] = (
+    {name: (column, ALIAS) for name, column in ALIASES.items()}
+    | {column: (column, BARE) for column in FIT}
+    | {PREFIX + column: (column, OWN) for column in FIT}
+    | {PREFIX + "name": ("name", OWN)}  # a bare `name` attribute is no better than the span's own name
 )
+STRICT: Final = frozenset({name for name, (_, sureness) in NAMES.items() if sureness == OWN} | {"rank"})
+"""Names that mean a column and nothing else: a value that does not fit is worth a word to the sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +66,23 @@ def find_columns(attrs: dict[str, Any]) -> Found:
     sources: dict[str, tuple[int, str]] = {}
     unfit: list[str] = []
     for key, value in attrs.items():
-        hit = _NAMES.get(key)
+        hit = NAMES.get(key)
         if hit is None:
             continue
         column, sureness = hit
         fitted = _fit(column, sureness, value)
         if fitted is None:
-            if sureness == _OWN or (column == "rank" and sureness == _BARE):
+            if key in STRICT:
                 unfit.append(key)
         elif column not in sources or (sureness, key) < sources[column]:
             columns[column], sources[column] = fitted, (sureness, key)
-    moved = {key for sureness, key in sources.values() if sureness != _ALIAS}
+    moved = {key for sureness, key in sources.values() if sureness != ALIAS}
     rest = {key: value for key, value in attrs.items() if key not in moved} if moved else attrs
     return Found(columns, rest, tuple(unfit))
 
 
 def _fit(column: str, sureness: int, value: Any) -> Any:
-    if sureness == _OWN and column in ("name", "kind"):
+    if sureness == OWN and column in ("name", "kind"):
         return (
             value if isinstance(value, str) and value else None
         )  # an unknown kind becomes `other` and is kept, as in every format
