@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from crossrank import __version__, timesource
-from crossrank.api import errors, health_routes, ingest_routes, job_routes, verdict_routes
+from crossrank.api import errors, health_routes, import_routes, ingest_routes, job_routes, verdict_routes
 from crossrank.api.connection import GuardedConnection, Waiting
 from crossrank.api.gate import Gate
 from crossrank.api.heartbeat import beat
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 HTTP_PORT, GRPC_PORT = 4318, 4317  # as OpenTelemetry has them
 DERIVER_STOP_S = 5.0
-ROUTERS = (ingest_routes.router, health_routes.router, verdict_routes.router, job_routes.router)
+ROUTERS = (ingest_routes.router, import_routes.router, health_routes.router, verdict_routes.router, job_routes.router)
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -124,6 +124,35 @@ def send(
         raise typer.Exit(EXIT_REJECTED)
 
 
+@app.command(name="import")
+def import_recordings(
+    format_: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="kineto, flight_recorder, nccl_inspector, chakra, whatif or crossrank.")
+    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Recorded files, folders of them, or patterns in quotes.")],
+    job: Annotated[str, typer.Option("--job", metavar="J", help="The job they belong to.")],
+    rank: Annotated[int | None, typer.Option("--rank", metavar="N", min=0, help="Whose file it is, where it does not say.")] = None,
+    url: Url = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Import into this folder, without a running service.")
+    ] = None,
+    retry_for: Annotated[
+        float, typer.Option("--retry-for", metavar="SECONDS", min=0, help="How long to try while the service is away or busy.")
+    ] = 60.0,
+) -> None:
+    """Import what other tools recorded: profiler traces, flight recorder dumps and more.
+
+    The rank comes from the file, from its name (rank3.json), or from --rank.
+
+    crossrank import kineto 'traces/*.json.gz' --job llm
+    crossrank import flight_recorder dumps/ --job llm --data ./data
+    """
+    from crossrank.commands.import_ import run_import
+
+    if run_import(format_, files, job=job, rank=rank, url=url, data=data, patience_s=retry_for):
+        raise typer.Exit(EXIT_REJECTED)
+
+
 @app.command()
 def report(
     job: Job,

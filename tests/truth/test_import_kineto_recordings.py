@@ -24,7 +24,7 @@ def traces(recordings: Path) -> list[Path]:
 
 def imported(path: Path) -> pa.Table:
     with path.open("rb") as file:
-        parts = list(read(file, Source(path.name, None, 1), Limits()))
+        parts = list(read(file, Source(path.name, None, 1), Limits()).batches)
     assert [r for part in parts for r in part.rejections] == []
     return pa.concat_tables([part.rows for part in parts])
 

@@ -190,7 +190,7 @@ def test_ranks_in_file_names(name, rank):
 def test_every_recorded_dump_imports_whole(recordings):
     for path in recorded(recordings):
         with path.open("rb") as file:
-            (decoded,) = read(file, Source(path.name, None, 1), Limits())
+            (decoded,) = read(file, Source(path.name, None, 1), Limits()).batches
         raw = path.read_bytes()
         truth = json.loads(raw) if path.suffix == ".json" else pickle.loads(raw)
         entries = truth["entries"]
@@ -208,7 +208,7 @@ def test_json_and_pickle_of_one_rank_are_the_same_events(recordings):
         written = pickled.parent.parent / "fr_json" / f"rank{pickled.name.rpartition('_')[2]}.json"
         if written.exists():
             ids = [
-                sorted(next(read(io.BytesIO(p.read_bytes()), Source(p.name, None, 1), Limits())).rows["span_id"].to_pylist())
+                sorted(next(read(io.BytesIO(p.read_bytes()), Source(p.name, None, 1), Limits()).batches).rows["span_id"].to_pylist())
                 for p in (pickled, written)
             ]
             assert ids[0] == ids[1]

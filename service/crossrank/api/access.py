@@ -19,6 +19,7 @@ _JOB: Final = "/v1/jobs/{job:path}"
 NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("POST", "/v1/events"): "ingest",
     ("POST", "/v1/traces"): "ingest",
+    ("POST", "/v1/import"): "ingest",
     ("POST", f"{_JOB}/topology"): "ingest",
     ("GET", "/v1/jobs"): "read",
     ("GET", _JOB): "read",

@@ -41,6 +41,11 @@ async def post_events(request: Request, rooms: Rooms, caller: Caller) -> Respons
     """Answers POST /v1/events."""
     received_ns = rooms.wall_ns()
     admitted, receipt = await _take(request, rooms, caller, "events", received_ns)
+    return receipt_reply(rooms, admitted, receipt, received_ns)
+
+
+def receipt_reply(rooms: Rooms, admitted: Admitted, receipt: Receipt, received_ns: int) -> Response:
+    """What became of the events of a request."""
     reasons = Counter(r.reason for r in admitted.rejections)
     listed = admitted.rejections[: rooms.limits.errors_listed]
     answer: dict[str, Any] = {

@@ -79,8 +79,16 @@ class Poster:
         _count(tally, answer, batch)
         return tally
 
-    def _acknowledged(self, text: bytes, tally: Tally) -> dict[str, Any]:
-        headers = {"content-type": "application/x-ndjson", "content-encoding": "zstd"}
+    def post_arrow(self, stream: bytes, place: str) -> Tally:
+        """Posts an Arrow IPC stream of events. place: where they are from, for messages. Raises as `post`, and BodyTooLarge."""
+        tally = Tally()
+        answer = self._acknowledged(stream, tally, "application/vnd.apache.arrow.stream")
+        _add(tally, answer)
+        tally.errors += [(place, str(e.get("reason", "?"))) for e in answer.get("errors", ())[:ERRORS_KEPT]]
+        return tally
+
+    def _acknowledged(self, text: bytes, tally: Tally, content_type: str = "application/x-ndjson") -> dict[str, Any]:
+        headers = {"content-type": content_type, "content-encoding": "zstd"}
         if self.job is not None:
             headers["x-crossrank-job"] = self.job
         body = zstandard.ZstdCompressor(level=1).compress(text)
@@ -150,10 +158,14 @@ def _receipt(reply: bytes, url: str) -> dict[str, Any]:
 
 
 def _count(tally: Tally, answer: dict[str, Any], batch: Batch) -> None:
+    _add(tally, answer)
+    for error in answer.get("errors", ())[:ERRORS_KEPT]:
+        tally.errors.append((f"{batch.path}:{batch.first_line + int(error.get('index', 0))}", str(error.get("reason", "?"))))
+
+
+def _add(tally: Tally, answer: dict[str, Any]) -> None:
     tally.accepted += answer["accepted"]
     tally.duplicate += answer.get("duplicate", 0)
     tally.rejected += answer.get("rejected", 0)
     tally.reasons.update(answer.get("reasons", {}))
     tally.warnings.update(answer.get("warnings", ()))
-    for error in answer.get("errors", ())[:ERRORS_KEPT]:
-        tally.errors.append((f"{batch.path}:{batch.first_line + int(error.get('index', 0))}", str(error.get("reason", "?"))))

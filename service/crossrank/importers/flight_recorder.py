@@ -17,7 +17,7 @@ other. The dump does not say whose it is: the rank comes from the file's name or
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -27,10 +27,9 @@ from crossrank.errors import UndecodableBody
 from crossrank.importers.element_sizes import tensors_bytes
 from crossrank.importers.plain_bytes import read_plain
 from crossrank.importers.rows import Rows, int64, span_id
-from crossrank.importers.source import Source, settle_rank
+from crossrank.importers.source import Recording, Source, settle_rank
 from crossrank.importers.untrusted_pickle import looks_like_pickle, pickle_as_json
 from crossrank.limits import Limits
-from crossrank.model.decoded import Decoded
 from crossrank.model.kinds import canonical_op
 from crossrank.model.progress import RECORDER_LANE, STATUS_NAME
 
@@ -57,8 +56,8 @@ class _Groups:
     name_of: Mapping[int, tuple[str, str]]  # by pg_id: the name and where it is from, "entries" or "order"
 
 
-def read(file: BinaryIO, source: Source, limits: Limits) -> Iterator[Decoded]:
-    """The events of one dump. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank)."""
+def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
+    """One dump. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank)."""
     dump = _parse(read_plain(file, limits.body_bytes))
     rank = settle_rank(source, None)
     rows = Rows(limits)
@@ -71,7 +70,7 @@ def read(file: BinaryIO, source: Source, limits: Limits) -> Iterator[Decoded]:
         last_ns = max(last_ns, *(int64(entry.get(name)) or 0 for name in _TIMES))
         _add_entry(rows, index, entry, rank, groups)
     _add_status(rows, len(dump.entries), dump, rank, groups, last_ns or source.at_ns)
-    return rows.decoded()
+    return rows.recording(rank)
 
 
 _TIMES: Final = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")

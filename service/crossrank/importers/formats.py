@@ -25,4 +25,4 @@ def format_named(name: str) -> ReadFile:
 
 def decode_file(name: str, body: bytes, source: Source, limits: Limits) -> Decoded:
     """All events of a file held in memory. Raises BadParameter, UndecodableBody, BodyTooLarge."""
-    return concatenated(format_named(name)(BytesIO(body), source, limits), limits)
+    return concatenated(format_named(name)(BytesIO(body), source, limits).batches, limits)

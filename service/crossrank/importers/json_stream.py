@@ -69,6 +69,7 @@ class JsonStream:
     def __init__(self, plain: PlainBytes, array: str, limit_bytes: int) -> None:
         self.fields: dict[str, bytes] = {}
         self.truncated = False
+        self.found_array = False
         self._plain = plain
         self._array = array
         self._limit_bytes = limit_bytes
@@ -140,6 +141,7 @@ class JsonStream:
 
     def _elements(self, at: int) -> Iterator[bytes]:
         self._text = self._text[at:]
+        self.found_array = True
         while True:
             comma, closed = scan(self._text, 0, stop_at_comma=False)
             if closed >= 0:

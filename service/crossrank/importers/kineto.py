@@ -31,7 +31,7 @@ from crossrank.importers.kineto_names import Role, members
 from crossrank.importers.kineto_pieces import COLUMNS, PieceReader
 from crossrank.importers.plain_bytes import PlainBytes
 from crossrank.importers.rows import int64
-from crossrank.importers.source import Source, settle_rank
+from crossrank.importers.source import Recording, Source, settle_rank
 from crossrank.limits import Limits
 from crossrank.model.decoded import RAW_SCHEMA, Decoded
 
@@ -49,13 +49,14 @@ class Head:
     groups: dict[str, list[int] | None]
 
 
-def read(file: BinaryIO, source: Source, limits: Limits) -> Iterator[Decoded]:
-    """The spans of one trace in batches. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank, or two)."""
+def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
+    """The spans of one trace. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank, or two)."""
     plain = PlainBytes(file)
     stream = JsonStream(plain, "traceEvents", limits.import_bytes)
     reader = PieceReader(limits)
     table = SpanTable()
-    with SpooledTemporaryFile(max_size=SPILL_BYTES) as spill:
+    spill = SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115 -- closed with the batches
+    try:
         with pa.ipc.new_stream(spill, COLUMNS) as writer:
             for text in stream.pieces():
                 piece = reader.read(text)
@@ -63,11 +64,20 @@ def read(file: BinaryIO, source: Source, limits: Limits) -> Iterator[Decoded]:
                     table.add(piece)
                     writer.write_batch(piece.rows)
         head = _head(stream.fields)
-        if not len(table) and not reader.spans and "traceEvents" not in stream.fields and head.rank is None:
-            raise UndecodableBody("The file holds no trace events; is it a Kineto trace?")
-        yield from _completed(
-            spill, table, reader, head, settle_rank(source, head.rank), _warnings(stream, plain, reader, head, table)
-        )
+        _refuse_other_files(reader, stream, head)
+        rank = settle_rank(source, head.rank)
+        table.finish(reader.starts, reader.ends)
+    except BaseException:
+        spill.close()
+        raise
+    warnings = _warnings(stream, plain, reader, head, table)
+    first, last = (table.first_ns + head.base_ns, table.last_ns + head.base_ns) if len(table) else (None, None)
+    return Recording(rank, first, last, _completed(spill, table, reader, head, rank, warnings))
+
+
+def _refuse_other_files(reader: PieceReader, stream: JsonStream, head: Head) -> None:
+    if not reader.spans and not stream.found_array and head.rank is None:
+        raise UndecodableBody("The file holds no trace events; is it a Kineto trace?")
 
 
 def _head(fields: dict[str, bytes]) -> Head:
@@ -115,19 +125,19 @@ def _warnings(stream: JsonStream, plain: PlainBytes, reader: PieceReader, head: 
 
 def _completed(spill: Any, table: SpanTable, reader: PieceReader, head: Head, rank: int, warnings: list[str]) -> Iterator[Decoded]:
     """The spilled rows with all that was only known at the end."""
-    spill.seek(0)
-    table.finish(reader.starts, reader.ends)
     kinds = _kinds(table.roles)
     at = 0
-    first = Decoded(RAW_SCHEMA.empty_table(), np.empty(0, dtype=np.int64), reader.rejections, warnings)
-    for batch in pa.ipc.open_stream(spill):
-        rows = slice(at, at + len(batch))
-        at = rows.stop
-        first.rows, first.index = _raw(batch, rows, table, head, rank, kinds), batch.column("index").to_numpy()
-        yield first
-        first = Decoded(RAW_SCHEMA.empty_table(), np.empty(0, dtype=np.int64))
-    if not len(table):
-        yield first
+    out = Decoded(RAW_SCHEMA.empty_table(), np.empty(0, dtype=np.int64), reader.rejections, warnings)
+    with spill:
+        spill.seek(0)
+        for batch in pa.ipc.open_stream(spill):
+            rows = slice(at, at + len(batch))
+            at = rows.stop
+            out.rows, out.index = _raw(batch, rows, table, head, rank, kinds), batch.column("index").to_numpy()
+            yield out
+            out = Decoded(RAW_SCHEMA.empty_table(), np.empty(0, dtype=np.int64))
+        if at == 0:
+            yield out
 
 
 def _kinds(roles: np.ndarray) -> pa.Array:

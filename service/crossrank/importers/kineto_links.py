@@ -25,7 +25,7 @@ class SpanTable:
 
     def __init__(self) -> None:
         self.roles = np.zeros(len(Role), dtype=np.int64)  # how many spans have each role
-        self.first_ns = np.iinfo(np.int64).max
+        self.first_ns, self.last_ns = np.iinfo(np.int64).max, np.iinfo(np.int64).min
         self._rows = 0
         self._digests: list[np.ndarray] = []
         self._launch: list[tuple[Int64Array, Int64Array]] = []  # correlation, row
@@ -44,7 +44,9 @@ class SpanTable:
         start = piece.rows.column("ts_ns").to_numpy()
         correlation = piece.rows.column("correlation").to_numpy()
         self.roles += np.bincount(piece.rows.column("role").to_numpy(), minlength=len(self.roles))
+        end = start + piece.rows.column("dur_ns").to_numpy()
         self.first_ns = min(self.first_ns, int(start.min(initial=self.first_ns)))
+        self.last_ns = max(self.last_ns, int(end.max(initial=self.last_ns)))
         self._digests.append(piece.digest)
         launches, device = piece.launch != NO_CORRELATION, correlation != NO_CORRELATION
         self._launch.append((piece.launch[launches], rows[launches]))

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crossrank.errors import BodyTooLarge
+from crossrank.importers.source import Recording
 from crossrank.limits import Limits
 from crossrank.model.attrs import TooDeep, attrs_text
 from crossrank.model.decoded import CHUNK_ROWS, RAW_SCHEMA, Decoded, places, raw_batch, raw_table
@@ -39,7 +41,7 @@ def int64(value: object) -> int | None:
 
 
 class Rows:
-    """Collects events of one file; `decoded` hands over what was collected since the last call."""
+    """Collects events of one file; `recording` hands over what was collected since the last call."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -82,11 +84,13 @@ class Rows:
         self._batches.append(raw_batch(self._columns))
         self._columns = {name: [] for name in RAW_SCHEMA.names}
 
-    def decoded(self) -> Iterator[Decoded]:
-        """What was collected, once."""
+    def recording(self, rank: int | None) -> Recording:
+        """What was collected. rank: whose it all is, None for several."""
         if self._columns["rank"]:
             self._flush()
-        yield Decoded(raw_table(self._batches), places(self._index), self.rejections, self.warnings)
+        rows = raw_table(self._batches)
+        first, last = pc.min(rows["start_ns"]).as_py(), pc.max(pc.coalesce(rows["end_ns"], rows["start_ns"])).as_py()
+        return Recording(rank, first, last, iter([Decoded(rows, places(self._index), self.rejections, self.warnings)]))
 
 
 def concatenated(parts: Iterator[Decoded], limits: Limits) -> Decoded:

@@ -33,11 +33,21 @@ class Source:
     at_ns: int
 
 
-ReadFile = Callable[[BinaryIO, Source, Limits], Iterator[Decoded]]
-"""A format: the events of one seekable file, in batches.
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A file that was opened. rank: whose it is, None where it holds several; first_ns, last_ns: its times, None without any.
 
-`index` and the places of rejections count over the whole file. Raises UndecodableBody, BodyTooLarge, BadParameter.
-"""
+    batches: its events, once. `index` and the places of rejections count over the whole file.
+    """
+
+    rank: int | None
+    first_ns: int | None
+    last_ns: int | None
+    batches: Iterator[Decoded]
+
+
+ReadFile = Callable[[BinaryIO, Source, Limits], Recording]
+"""A format: opens one seekable file. Raises UndecodableBody, BodyTooLarge, BadParameter (while it is iterated as well)."""
 
 
 def rank_in_name(name: str) -> int | None:
