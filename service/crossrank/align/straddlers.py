@@ -40,8 +40,14 @@ class Straddlers:
 
     def cost(self, cut: Int64Array) -> Float64Array:
         """[c] how much odder the lengths are with the step at each cut than with no step; negative where it explains them."""
-        straddle = (self._start[None, :] < cut[:, None]) & (self._end[None, :] >= cut[:, None])
-        return np.where(straddle, self._gain[None, :], 0.0).sum(axis=1)
+        # Begun before the cut, less those ended before it.
+        return _sum_before(self._start, self._gain, cut) - _sum_before(self._end, self._gain, cut)
+
+
+def _sum_before(at: Int64Array, gain: Float64Array, cut: Int64Array) -> Float64Array:
+    order = np.argsort(at, kind="stable")
+    running = np.concatenate(([0.0], np.cumsum(gain[order])))
+    return running[np.searchsorted(at[order], cut, side="left")]
 
 
 def _intervals(trace: JobTrace, domain: int) -> tuple[Int64Array, Int64Array, Int64Array]:
