@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from crossrank.importers import flight_recorder
-from crossrank.importers.rows import concatenated
+from crossrank.importers.formats import decode_file
 from crossrank.importers.source import Source
 from crossrank.ingest.admit import admit
 from crossrank.limits import Limits
@@ -24,7 +23,6 @@ def dump_events(files: Sequence[Path], job: str = "dumps") -> pa.Table:
 
 def _one(file: Path, job: str) -> pa.Table:
     limits = Limits()
-    with file.open("rb") as body:
-        decoded = concatenated(flight_recorder.read(body, Source(file.name, None, AT_NS), limits), limits)
+    decoded = decode_file("flight_recorder", file.read_bytes(), Source(file.name, None, AT_NS), limits)
     post = Post(route="events", job=job, content_type="", content_encoding="", body=b"", received_ns=AT_NS)
     return admit(decoded, post, limits).events

@@ -75,10 +75,10 @@ def _furthest(group: np.ndarray, rank: np.ndarray, seq: Int64Array) -> dict[tupl
     return {(k >> 32, k & 0xFFFFFFFF): s for k, s in zip(keys.tolist(), top.tolist(), strict=True)}
 
 
-def numbers_lost(timeline: Timeline, recorded: BoolArray) -> int:
-    """Operations missing between the first and the last of a rank in a group, and events that could not be used.
+def share_lost(timeline: Timeline, recorded: BoolArray) -> float:
+    """Share of operations missing between the first and the last of a rank in a group, with events that could not be used.
 
-    recorded: [n] spans from dumps, whose windows may have gaps. More than 0 says that the absence of an event proves little.
+    recorded: [n] spans from dumps, whose windows may have gaps. The higher, the less the absence of an event proves.
     """
     trace, coll = timeline.trace, timeline.matches.collectives
     span, instance = coll.member, coll.instance
@@ -86,7 +86,7 @@ def numbers_lost(timeline: Timeline, recorded: BoolArray) -> int:
     span, instance = span[kept], instance[kept]
     lost = sum(trace.excluded.values())
     if len(span) == 0:
-        return lost
+        return float(lost > 0)
     ranks = trace.ranks
     key = coll.group[instance].astype(np.int64) * len(ranks) + np.searchsorted(ranks, trace.rank[span])
     size = int(key.max()) + 1
@@ -100,4 +100,5 @@ def numbers_lost(timeline: Timeline, recorded: BoolArray) -> int:
     count = np.bincount(key, minlength=size)
     used = count > 0
     gaps = last[used].astype(np.float64) - first[used].astype(np.float64) + 1 - count[used]  # a hostile range overflows int64
-    return lost + int(gaps.clip(0).sum())
+    missing = lost + float(gaps.clip(0).sum())
+    return missing / (missing + len(span))

@@ -11,7 +11,7 @@ If every chain leads back into itself the ranks wait for each other: a deadlock.
 
 Where events are known to be lost, a rank without an open operation may be in one that was not reported. Then it is only named if
 it is the only one missing somewhere and its own order of operations (analysis.program_order) says that nothing else could hold
-it; else the ranks it may be are given as suspects.
+it; else, or where more than one event in seventy is lost, the ranks it may be are given as suspects.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ import numpy as np
 from crossrank.analysis.open_operations import OpenOperations, open_operations
 from crossrank.analysis.program_order import Channel, Operation, ProgramOrder
 from crossrank.analysis.proofs import proof_of, skipped_mismatch
-from crossrank.analysis.reach import Reach, numbers_lost, reach
+from crossrank.analysis.reach import Reach, reach, share_lost
 from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.progress import RECORDER_LANE, Progress
 from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
 from crossrank.model.verdicts import Culprit, Mismatch, Pending, Reason, Standstill
 
+_LOST_MOST = 0.015  # where more is lost, one missing event proves nothing
 NOTHING_OPEN = Standstill((), (), (), (), (), (), (), dumped=False)
 
 
@@ -117,9 +118,9 @@ class _Chains:
         return any(self.order.comes_before(rank, missed, op, step) for op in now_in)
 
     @cached_property
-    def lost(self) -> int:
-        """Events known to be missing."""
-        return numbers_lost(self.timeline, self.recorded)
+    def lost(self) -> float:
+        """Share of events known to be missing."""
+        return share_lost(self.timeline, self.recorded)
 
     @cached_property
     def reach(self) -> Reach:
@@ -163,22 +164,27 @@ class _Chains:
 
     def _nothing_else_holds(self, rank: int, ops: list[Pending]) -> bool:
         """The rank is the only one missing in an operation, and what it calls next by its own order waits for nobody else."""
+        if self.lost > _LOST_MOST:
+            return False
         if not any(set(p.absent) - self.unseen == {rank} for p in ops):
             return False
-        following = self.order.next_of(rank, self._is_passed)
+        following = self.order.next_of(rank, lambda op: self._is_passed(rank, op))
         return following is not None and not self._is_held(rank, following)
 
-    def _is_passed(self, op: Operation) -> bool:
-        """Somebody has left the collective, so all have been in it. A message is passed if its other side is there."""
-        if op.channel.kind != COLLECTIVE:
-            return op.channel.kind == SEND
-        return any(g == op.channel.group and seq >= op.seq for (g, _), seq in self.reach.completed.items())
+    def _is_passed(self, rank: int, op: Operation) -> bool:
+        """A collective that somebody has left, all have been in; a send that nobody waits for blocks nobody."""
+        if op.channel.kind == COLLECTIVE:
+            return any(g == op.channel.group and seq >= op.seq for (g, _), seq in self.reach.completed.items())
+        missed = (p for p in self.candidates[rank] if p.kind == RECV)
+        return op.channel.kind == SEND and not any(_as_called_by(rank, p) == op for p in missed)
 
     def _is_held(self, rank: int, op: Operation) -> bool:
         if op.channel.kind == COLLECTIVE:
             members = self.timeline.trace.group_ranks[op.channel.group]
             others = set(members) - {rank} - self.unseen
             return any(not self.reach.has_entered(op.channel.group, m, op.seq) for m in others)
+        if op.channel.kind == SEND:
+            return False
         trace = self.timeline.trace
         sent = (trace.kind == SEND) & (trace.rank == op.channel.peer) & (trace.peer == rank) & (trace.group == op.channel.group)
         return not bool((trace.seq[sent] >= op.seq).any())

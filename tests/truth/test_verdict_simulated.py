@@ -1,0 +1,37 @@
+"""Verdicts on random simulated jobs with one random fault, wrong clocks, lost events and missing ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.verdict_campaign import Score, draw, score
+
+
+def told(scores: list[Score]) -> str:
+    return "\n".join(f"seed {s.case.seed} {s.case.kind} rank {s.case.rank} {s.case.group} {s.case.seq}: {s.told}" for s in scores)
+
+
+def test_random_faults_are_named_exactly():
+    scores = [score(draw(seed, ranks_most=32)) for seed in range(40)]
+    assert [s for s in scores if s.false] == [], told([s for s in scores if s.false])
+    wrong = [s for s in scores if not s.exact]
+    assert len(wrong) == 0, told(wrong)
+
+
+def test_when_open_operations_are_lost_too_nobody_is_wrongly_named():
+    scores = [score(draw(seed, ranks_most=32, lost=0.02, lost_open=0.02)) for seed in range(5000, 5030)]
+    assert [s for s in scores if s.false] == [], told([s for s in scores if s.false])
+
+
+@pytest.mark.long
+def test_two_hundred_random_faults():
+    scores = [score(draw(seed)) for seed in range(200)]
+    assert [s for s in scores if s.false] == [], told([s for s in scores if s.false])
+    wrong = [s for s in scores if not s.exact]
+    assert len(wrong) <= 2, told(wrong)
+
+
+@pytest.mark.long
+def test_two_hundred_with_open_operations_lost_too():
+    scores = [score(draw(seed, ranks_most=64, lost=0.01, lost_open=0.01)) for seed in range(5000, 5200)]
+    assert [s for s in scores if s.false] == [], told([s for s in scores if s.false])
