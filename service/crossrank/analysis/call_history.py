@@ -45,7 +45,8 @@ def explain(mine: Mapping[int, Call], ref: Mapping[int, Call], at: int, *, went_
     """The slip at number `at`. went_on: the rank's call at `at` came to an end, so nothing stopped it there."""
     later = [q for q in sorted(mine) if at < q <= at + COMPARED_MOST]
     same = [_alike(mine[q], ref[q]) for q in later if q in ref]
-    if _is_swap(mine, ref, at):
+    after_next = [_alike(mine[q], ref[q]) for q in later if q in ref and q > at + 1]
+    if _is_swap(mine, ref, at) and all(after_next):
         return Slip("order", 2, sum(same))
     if same and all(same):
         return Slip("changed", 1, len(same))
