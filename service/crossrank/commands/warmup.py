@@ -16,6 +16,7 @@ import httpx
 import pyarrow as pa
 
 from crossrank.app import build_api, close_rooms, open_rooms
+from crossrank.ingest.warm import warm_up
 from crossrank.limits import Limits
 from crossrank.settings import Settings
 from crossrank.simulate import encode
@@ -34,6 +35,7 @@ _QUESTIONS: Final = ("", "/clocks", "/steps", "/steps/1/critical-path", "/collec
 
 def run_warmup() -> None:
     """Compiles what is not compiled yet; a second run takes seconds. Raises CrossrankError when a stage fails."""
+    warm_up()
     with tempfile.TemporaryDirectory(prefix="crossrank-warmup-") as folder:
         rooms = open_rooms(Settings(data=Path(folder)), Limits())
         try:

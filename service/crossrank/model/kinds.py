@@ -9,6 +9,7 @@ The physics the whole product rests on (per collective over a set of ranks):
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 KINDS: Final[tuple[str, ...]] = (
@@ -61,6 +62,7 @@ _OP_SPELLINGS: Final[dict[str, str]] = {
 }
 # Suffixes that name a variant of the same operation: torch's `all_gather_into_tensor`, `_allgather_base`, `all_to_all_single`.
 _VARIANT_SUFFIXES: Final = ("intotensor", "tensor", "base", "coalesced", "single", "v", "object")
+_CACHED_CHARACTERS: Final = 128  # bounds what the cache of names holds, whatever senders call things
 
 
 def canonical_op(op: str) -> str:
@@ -68,6 +70,11 @@ def canonical_op(op: str) -> str:
 
     An unknown name comes back lower-cased and otherwise unchanged, so nothing a user sent is lost.
     """
+    return _standard_name(op) if len(op) <= _CACHED_CHARACTERS else _standard_name.__wrapped__(op)
+
+
+@lru_cache(maxsize=4096)  # jobs repeat a few hundred names in every request
+def _standard_name(op: str) -> str:
     squeezed = "".join(c for c in op.lower() if c.isalnum())
     for prefix in ("nccl", "gloo", "rccl", "mpi"):
         squeezed = squeezed.removeprefix(prefix)
