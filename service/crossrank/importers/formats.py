@@ -7,13 +7,18 @@ from io import BytesIO
 from typing import Final
 
 from crossrank.errors import BadParameter
-from crossrank.importers import flight_recorder, kineto
+from crossrank.importers import crossrank_parquet, flight_recorder, kineto, whatif
 from crossrank.importers.rows import concatenated
 from crossrank.importers.source import ReadFile, Source
 from crossrank.limits import Limits
 from crossrank.model.decoded import Decoded
 
-FORMATS: Final[Mapping[str, ReadFile]] = {"flight_recorder": flight_recorder.read, "kineto": kineto.read}
+FORMATS: Final[Mapping[str, ReadFile]] = {
+    "crossrank": crossrank_parquet.read,
+    "flight_recorder": flight_recorder.read,
+    "kineto": kineto.read,
+    "whatif": whatif.read,
+}
 
 
 def format_named(name: str) -> ReadFile:
