@@ -14,6 +14,7 @@ import pyarrow as pa
 from numba import njit
 
 from crossrank.ingest.borrowed import borrowed
+from crossrank.ingest.byte_kernels import copy_words
 
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _SHORT: Final = np.zeros(256, np.uint8)  # the letter of a two-byte escape; 1 where six bytes are needed; 0 where none
@@ -22,7 +23,8 @@ for _code, _letter in ((8, "b"), (9, "t"), (10, "n"), (12, "f"), (13, "r"), (34,
     _SHORT[_code] = ord(_letter)
 _DIGITS_MAX: Final = 20
 _NOT_FINITE: Final = ('{"double":"NaN"}', '{"double":"Infinity"}', '{"double":"-Infinity"}')
-_WORDS: Final = b"nulltruefalse"
+_WORDS: Final = b"null    true    false   "
+_PAD: Final = 8  # whole words are copied
 NULL, TEXT, BOOL, INT, DOUBLE = range(5)  # kinds of attribute values; any other kind has a text by code, like TEXT
 
 
@@ -31,20 +33,20 @@ class Texts(NamedTuple):
 
     start: np.ndarray  # int64
     size: np.ndarray  # int64
-    bytes: np.ndarray  # uint8
+    bytes: np.ndarray  # uint8, at least _PAD longer than the texts
 
 
 def texts_of(encoded: list[bytes]) -> Texts:
     """Texts that exist already."""
     size = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    return Texts(np.cumsum(size) - size, size, np.frombuffer(b"".join(encoded) + b" ", np.uint8).copy())
+    return Texts(np.cumsum(size) - size, size, np.frombuffer(b"".join(encoded) + bytes(_PAD), np.uint8).copy())
 
 
 def quoted(buf: np.ndarray, start: np.ndarray, size: np.ndarray) -> Texts:
     """JSON strings of UTF-8 stretches of a buffer (uint8)."""
     out_size = np.empty(start.size, np.int64)
     _quoted_sizes(buf, start, size, _SHORT, out_size)
-    out = Texts(np.cumsum(out_size) - out_size, out_size, np.empty(int(out_size.sum()) + 1, np.uint8))
+    out = Texts(np.cumsum(out_size) - out_size, out_size, np.zeros(int(out_size.sum()) + _PAD, np.uint8))
     _quote(buf, start, size, _SHORT, _HEX, out)
     return out
 
@@ -60,10 +62,12 @@ def doubles(bits: np.ndarray) -> Texts:
     """Doubles (their bits, int64) in their shortest form."""
     numbers = bits.view(np.float64)
     finite = np.isfinite(numbers)
-    encoded = np.frombuffer(msgspec.json.encode(numbers.tolist()), np.uint8).copy()  # writable like all others: one kernel
+    encoded = np.frombuffer(
+        msgspec.json.encode(numbers.tolist()) + bytes(_PAD), np.uint8
+    ).copy()  # writable like all others: one kernel
     comma = np.flatnonzero(encoded == 44)
     start = np.concatenate([[1], comma + 1])[: bits.size].astype(np.int64)
-    size = np.concatenate([comma, [encoded.size - 1]])[: bits.size] - start
+    size = np.concatenate([comma, [encoded.size - _PAD - 1]])[: bits.size] - start
     texts = Texts(start, size, encoded)
     if finite.all():
         return texts
@@ -85,7 +89,7 @@ def objects(first: np.ndarray, key: np.ndarray, kind: np.ndarray, value: np.ndar
     offsets = np.zeros(n + 1, np.int32)
     room = np.zeros(1, np.int64)
     _bound(first, key, kind, value, keys.size, values.size, floats.size, room)
-    out = np.empty(int(room[0]), np.uint8)
+    out = np.empty(int(room[0]) + _PAD, np.uint8)
     _write(first, key, kind, value, keys, values, floats, words, out, offsets)
     empty = first[1:] == first[:-1]
     valid = pa.py_buffer(np.packbits(~empty, bitorder="little")) if empty.any() else None
@@ -153,13 +157,6 @@ def _bound(
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _copy(source: np.ndarray, start: int, size: int, out: np.ndarray, at: int) -> Any:
-    for i in range(size):
-        out[at + i] = source[start + i]
-    return at + size
-
-
-@njit(cache=True, nogil=True, forceinline=True)
 def _integer(value: int, out: np.ndarray, at: int) -> Any:
     rest = np.uint64(value)
     if value < 0:
@@ -196,20 +193,20 @@ def _write(
     for s in range(first.size - 1):
         for a in range(first[s], first[s + 1]):
             out[at] = 123 if a == first[s] else 44
-            at = _copy(keys.bytes, keys.start[key[a]], keys.size[key[a]], out, at + 1)
+            at = copy_words(keys.bytes, keys.start[key[a]], keys.size[key[a]], out, at + 1)
             out[at] = 58
             at += 1
             if kind[a] == INT:
                 at = _integer(value[a], out, at)
             elif kind[a] == DOUBLE:
-                at = _copy(floats.bytes, floats.start[float_number], floats.size[float_number], out, at)
+                at = copy_words(floats.bytes, floats.start[float_number], floats.size[float_number], out, at)
                 float_number += 1
             elif kind[a] == BOOL:
-                at = _copy(words, 4, 4, out, at) if value[a] else _copy(words, 8, 5, out, at)
+                at = copy_words(words, 8, 4, out, at) if value[a] else copy_words(words, 16, 5, out, at)
             elif kind[a] == NULL:
-                at = _copy(words, 0, 4, out, at)
+                at = copy_words(words, 0, 4, out, at)
             else:
-                at = _copy(values.bytes, values.start[value[a]], values.size[value[a]], out, at)
+                at = copy_words(values.bytes, values.start[value[a]], values.size[value[a]], out, at)
         if first[s + 1] > first[s]:
             out[at] = 125
             at += 1

@@ -75,11 +75,19 @@ def _rehash(table: Table) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
+def byte_at(buf: np.ndarray, at: int) -> Any:
+    """One byte; an unsigned index spares the wrap-around that Python's negative ones need."""
+    return buf[np.uint64(at)]
+
+
+@njit(cache=True, nogil=True, forceinline=True)
 def varint(buf: np.ndarray, at: int, end: int) -> tuple[Any, Any]:
     """(value, next position); bits beyond the 64th are dropped, as protobuf does."""
+    if at < end and byte_at(buf, at) < 0x80:
+        return np.uint64(byte_at(buf, at)), at + 1
     value, shift = np.uint64(0), np.uint64(0)
     for i in range(at, min(end, at + _VARINT_BYTES)):
-        byte = np.uint64(buf[i])
+        byte = np.uint64(byte_at(buf, i))
         value |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
             return value, i + 1
@@ -90,8 +98,8 @@ def varint(buf: np.ndarray, at: int, end: int) -> tuple[Any, Any]:
 @njit(cache=True, nogil=True, forceinline=True)
 def length(buf: np.ndarray, at: int, end: int) -> tuple[Any, Any]:
     """(size, start) of a length-delimited value that lies within the end."""
-    if at < end and buf[at] < 0x80:
-        size = np.int64(buf[at])
+    if at < end and byte_at(buf, at) < 0x80:
+        size = np.int64(byte_at(buf, at))
         return (size, at + 1) if size <= end - at - 1 else (0, -1)
     value, after = varint(buf, at, min(end, at + _SIZE_BYTES))
     if after < 0 or value > np.uint64(end - after):
@@ -116,6 +124,22 @@ def word(buf: np.ndarray, at: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
+def copy_words(source: np.ndarray, start: int, size: int, out: np.ndarray, at: int) -> Any:
+    """Copies bytes eight at a time and returns the place after them; up to seven bytes more are read and written."""
+    for done in range(0, size, 8):
+        bits, i = word(source, start + done), np.uint64(at + done)
+        out[i] = np.uint8(bits)
+        out[i + np.uint64(1)] = np.uint8(bits >> np.uint64(8))
+        out[i + np.uint64(2)] = np.uint8(bits >> np.uint64(16))
+        out[i + np.uint64(3)] = np.uint8(bits >> np.uint64(24))
+        out[i + np.uint64(4)] = np.uint8(bits >> np.uint64(32))
+        out[i + np.uint64(5)] = np.uint8(bits >> np.uint64(40))
+        out[i + np.uint64(6)] = np.uint8(bits >> np.uint64(48))
+        out[i + np.uint64(7)] = np.uint8(bits >> np.uint64(56))
+    return at + size
+
+
+@njit(cache=True, nogil=True, forceinline=True)
 def equal(buf: np.ndarray, a: int, b: int, size: int) -> bool:
     """Whether two stretches of the buffer hold the same bytes."""
     i = 0
@@ -124,7 +148,7 @@ def equal(buf: np.ndarray, a: int, b: int, size: int) -> bool:
             return False
         i += 8
     while i < size:
-        if buf[a + i] != buf[b + i]:
+        if byte_at(buf, a + i) != byte_at(buf, b + i):
             return False
         i += 1
     return True
@@ -141,20 +165,21 @@ def _hash(buf: np.ndarray, at: int, size: int, kind: int) -> np.uint64:
     if i < size:
         rest = np.uint64(0)
         while i < size:
-            rest = rest << np.uint64(8) | np.uint64(buf[at + i])
+            rest = rest << np.uint64(8) | np.uint64(byte_at(buf, at + i))
             i += 1
         h = (h ^ rest) * _MIX
     return h ^ h >> np.uint64(32)
 
 
-@njit(cache=True, nogil=True)
-def intern(buf: np.ndarray, at: int, size: int, kind: int, table: Table, guess: int) -> Any:
-    """The code of a byte string, NO_CODE where the table has no place for it. `guess`: a code it may well have, or NO_CODE.
+@njit(cache=True, nogil=True, forceinline=True)
+def is_code(buf: np.ndarray, at: int, size: int, kind: int, table: Table, code: int) -> bool:
+    """Whether a byte string is that of a code."""
+    return table.size[code] == size and table.kind[code] == kind and equal(buf, table.start[code], at, size)
 
-    The caller has made sure that the table has room for one more.
-    """
-    if guess >= 0 and table.size[guess] == size and table.kind[guess] == kind and equal(buf, table.start[guess], at, size):
-        return guess
+
+@njit(cache=True, nogil=True)
+def intern(buf: np.ndarray, at: int, size: int, kind: int, table: Table) -> Any:
+    """The code of a byte string, NO_CODE where the table has no place for it. The caller has made sure that it has room for one."""
     h = _hash(buf, at, size, kind)
     mask = table.slots.size - 1
     slot = np.int64(h & np.uint64(mask))
@@ -166,8 +191,7 @@ def intern(buf: np.ndarray, at: int, size: int, kind: int, table: Table, guess: 
             table.slots[slot] = code + 1
             table.start[code], table.size[code], table.kind[code], table.hashed[code] = at, size, kind, h
             return code
-        alike = table.hashed[code] == h and table.size[code] == size and table.kind[code] == kind
-        if alike and equal(buf, table.start[code], at, size):
+        if table.hashed[code] == h and is_code(buf, at, size, kind, table, code):
             return code
         slot = (slot + 1) & mask
     return NO_CODE

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
 
 from crossrank.ingest.attr_texts import INT, TEXT
+from crossrank.ingest.borrowed import borrowed
 from crossrank.ingest.distinct_rows import distinct_rows
 from crossrank.ingest.otlp_common import Around, Span, otel_text
-from crossrank.ingest.otlp_place import PLACE, Placed
+from crossrank.ingest.otlp_place import Placed
 from crossrank.ingest.otlp_walk import DROPPED_ATTRIBUTES, DROPPED_EVENTS, DROPPED_LINKS, FLAGS, KIND, MESSAGE, STATE, STATUS, Spans
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Int64Array
@@ -50,22 +53,31 @@ class Body:
         at = int(self._start[code])
         return self._body[at : at + int(self._size[code])].decode()
 
-    def column(self, codes: Int64Array) -> pa.DictionaryArray:
-        """Words of many rows, null where the code is negative."""
-        distinct, place = dense(codes, self._start.size + len(self._added))
-        words = pa.array([self.text(code) for code in distinct.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(place, mask=place < 0), words)
+    def column(self, codes: Int64Array | None, rows: int) -> pa.DictionaryArray:
+        """Words of many rows, null where the code is negative; None stands for all negative."""
+        if codes is None:
+            return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
+        places = np.full(self._start.size + len(self._added), -1, np.int32)
+        place, distinct = np.empty(rows, np.int32), np.empty(min(rows, places.size), np.int64)
+        found = _dense(codes, places, place, distinct)
+        words = pa.array([self.text(code) for code in distinct[:found].tolist()], pa.string())
+        valid = np.packbits(place >= 0, bitorder="little")
+        indices = pa.Array.from_buffers(pa.int32(), rows, [pa.py_buffer(valid), pa.py_buffer(place)])
+        return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 
 
-def dense(codes: Int64Array, most: int) -> tuple[Int64Array, np.ndarray]:
-    """The codes that occur (0..most-1), ascending, and each row's place among them as int32, -1 where its code is negative."""
-    used = np.zeros(most + 1, np.bool_)
-    used[codes] = True
-    used[most] = False
-    distinct = np.flatnonzero(used)
-    place = np.full(most + 1, -1, np.int32)
-    place[distinct] = np.arange(distinct.size, dtype=np.int32)
-    return distinct, place[codes]
+@njit(cache=True, nogil=True)
+def _dense(codes: np.ndarray, places: np.ndarray, place: np.ndarray, distinct: np.ndarray) -> Any:
+    """Numbers the codes that occur from 0 in the order of their appearance; -1 stays. Returns how many there are."""
+    codes, places, place, distinct = borrowed(codes), borrowed(places), borrowed(place), borrowed(distinct)
+    found = 0
+    for row in range(codes.size):
+        code = codes[row]
+        if code >= 0 and places[code] < 0:
+            places[code], distinct[found] = found, code
+            found += 1
+        place[row] = places[code] if code >= 0 else -1
+    return found
 
 
 def _nullable(values: np.ndarray, absent: BoolArray) -> pa.Array:
@@ -73,86 +85,93 @@ def _nullable(values: np.ndarray, absent: BoolArray) -> pa.Array:
 
 
 class ColumnMaker:
-    """Columns of the spans `rows` of a walked body."""
+    """Columns of walked spans."""
 
     def __init__(
-        self, body: Body, spans: Spans, placed: Placed, scope: Int64Array, arounds: Sequence[Around], job: str | None
+        self,
+        body: Body,
+        spans: Spans,
+        placed: Placed,
+        used: Sequence[str],
+        scope: Int64Array,
+        arounds: Sequence[Around],
+        job: str | None,
     ) -> None:
-        self._body, self._spans, self._placed, self._scope, self._arounds = body, spans, placed, scope, arounds
-        self._job = job
+        self._body, self._spans, self._scope, self._arounds, self._job = body, spans, scope, arounds, job
+        self._given = dict(zip(used, placed.given, strict=True))
+        self._number = dict(zip(used, placed.number, strict=True))
 
     def known_rank(self) -> tuple[BoolArray, BoolArray]:
         """(rank is known, resource names a rank that is none) of each span."""
-        given = self._placed.given[PLACE["rank"]] > 0
-        around = np.array([("rank" in a.columns, a.bad_rank) for a in self._arounds], np.bool_).reshape(-1, 2)[self._scope]
-        return given | around[:, 0], around[:, 1]
+        around = np.array([("rank" in a.columns, a.bad_rank) for a in self._arounds], np.bool_).reshape(-1, 2)
+        known, bad = around[:, 0][self._scope], around[:, 1][self._scope]
+        return (known | (self._given["rank"] > 0) if "rank" in self._given else known), bad
 
     def columns(self, ranked: BoolArray, ranks_of: dict[int, list[int]]) -> dict[str, pa.Array]:
         """Every column but attrs, otel and flags. `ranked`: see known_rank; `ranks_of`: rank lists by value code."""
-        out = {name: self._body.column(self._codes(name)) for name in _WORDS}
-        if self._job is not None or any(a.service_job for a in self._arounds):
-            out["job"] = self._body.column(self._jobs())
-        out["name"] = self._body.column(np.where(self._given("name"), self._number("name"), self._spans.name))
-        out["lane"] = self._body.column(self._lanes(ranked))
-        for name in _NUMBERS:
-            out[name] = _nullable(*self._completed(name))
-        rank, absent = self._completed("rank")
-        out["rank"] = pa.array(np.where(absent, 0, rank))
-        is_async, absent = self._completed("is_async")
-        out["is_async"] = _nullable(is_async != 0, absent)
-        out["value"] = _nullable(*self._completed("value", np.float64))
+        n, spans = len(self._scope), self._spans
+        words = {name: self._codes(name, self._of_arounds(name)) for name in _WORDS}
+        words["job"] = self._with(words["job"], [self._job or a.service_job for a in self._arounds])
+        words["name"] = spans.name if "name" not in self._given else self._chosen("name", spans.name)
+        words["lane"] = self._lanes(ranked)
+        out = {name: self._body.column(codes, n) for name, codes in words.items()}
+        for name in (*_NUMBERS, "is_async", "value"):
+            out[name] = self._numbers(name)
+        out["rank"] = pc.fill_null(self._numbers("rank"), 0)
         out["group_ranks"] = self._rank_lists(ranks_of)
-        spans = self._spans
-        n = len(self._scope)
         out["trace_id"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), n, [None, pa.py_buffer(spans.trace_id)])
         out["span_id"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), n, [None, pa.py_buffer(spans.span_id)])
         has = pa.py_buffer(np.packbits(spans.has_parent, bitorder="little"))
         out["parent_span_id"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), n, [has, pa.py_buffer(spans.parent_id)])
         out["start_ns"] = pa.array(spans.start_ns)
-        out["end_ns"] = pa.array(spans.end_ns, mask=spans.end_ns == 0)
-        out["links"] = pa.nulls(n, RAW_SCHEMA.field("links").type)
+        out["end_ns"] = _nullable(spans.end_ns, spans.end_ns == 0)
+        out["links"] = self._nulls(RAW_SCHEMA.field("links").type)
         return out
-
-    def _given(self, name: str) -> BoolArray:
-        return self._placed.given[PLACE[name]] > 0
-
-    def _number(self, name: str) -> Int64Array:
-        return self._placed.number[PLACE[name]]
 
     def _of_arounds(self, name: str) -> list[Any]:
         return [a.columns.get(name) for a in self._arounds]
 
-    def _codes(self, name: str) -> Int64Array:
-        """Word codes of a column, -1 where neither span nor resource has one."""
-        codes = np.where(self._given(name), self._number(name), -1)
+    def _nulls(self, kind: pa.DataType) -> pa.Array:
+        return pa.nulls(len(self._scope), kind)
+
+    def _chosen(self, name: str, other: np.ndarray) -> np.ndarray:
+        """The spans' own numbers of a column, `other` where they have none."""
+        return np.where(self._given[name] > 0, self._number[name], other)
+
+    def _codes(self, name: str, around: list[str | None]) -> Int64Array | None:
+        """Word codes of a column, -1 where neither span nor resource has one; None when none has."""
+        own = self._chosen(name, np.array(-1)) if name in self._given else None
+        return self._with(own, around)
+
+    def _with(self, codes: Int64Array | None, around: list[str | None]) -> Int64Array | None:
+        """The codes, completed by a word for each scope."""
+        if not any(word is not None for word in around):
+            return codes
+        shared = np.array([-1 if word is None else self._body.add(word) for word in around], np.int64)[self._scope]
+        return shared if codes is None else np.where(codes < 0, shared, codes)
+
+    def _numbers(self, name: str) -> pa.Array:
+        """A column of numbers or truths, the spans' own or those of their resource."""
+        kind = RAW_SCHEMA.field(name).type
         around = self._of_arounds(name)
-        if any(word is not None for word in around):
-            shared = np.array([-1 if word is None else self._body.add(word) for word in around], np.int64)
-            codes = np.where(codes < 0, shared[self._scope], codes)
-        return codes
+        shared = pa.array(around, kind).take(pa.array(self._scope)) if any(v is not None for v in around) else None
+        if name not in self._given:
+            return self._nulls(kind) if shared is None else shared
+        given, own = self._given[name] > 0, self._number[name]
+        numbers = own != 0 if kind == pa.bool_() else own.view(np.float64) if kind == pa.float64() else own
+        column = _nullable(numbers, ~given)
+        return column if shared is None else pc.coalesce(column, shared)
 
-    def _jobs(self) -> Int64Array:
-        last = [self._job or a.service_job for a in self._arounds]
-        shared = np.array([-1 if word is None else self._body.add(word) for word in last], np.int64)
-        codes = self._codes("job")
-        return np.where(codes < 0, shared[self._scope], codes)
-
-    def _completed(self, name: str, kind: Any = np.int64) -> tuple[np.ndarray, BoolArray]:
-        """Numbers of a column, and where there is none."""
-        given = self._given(name)
-        numbers: np.ndarray = self._number(name).view(kind)
-        around = self._of_arounds(name)
-        if all(number is None for number in around):
-            return numbers, ~given
-        shared: np.ndarray = np.array([0 if number is None else number for number in around], kind)[self._scope]
-        missing = np.array([number is None for number in around], np.bool_)[self._scope]
-        return np.where(given, numbers, shared), ~given & missing
-
-    def _lanes(self, ranked: BoolArray) -> Int64Array:
+    def _lanes(self, ranked: BoolArray) -> Int64Array | None:
         """Lane codes: as named, else by thread; spans without a rank keep the processes they come from apart."""
-        codes = self._codes("lane")
-        for name in ("thread.id", "thread.name"):
-            kinds, numbers = self._placed.given[PLACE[name]], self._number(name)
+        codes = self._codes("lane", self._of_arounds("lane"))
+        threads = [name for name in ("thread.id", "thread.name") if name in self._given]
+        nameless = not ranked.all() and any(a.instance for a in self._arounds)
+        if not threads and not nameless:
+            return codes
+        codes = np.full(len(self._scope), -1, np.int64) if codes is None else codes
+        for name in threads:
+            kinds, numbers = self._given[name], self._number[name]
             for kind in (INT, TEXT):
                 of_kind = np.flatnonzero((codes < 0) & (kinds == kind))
                 if of_kind.size:
@@ -177,11 +196,12 @@ class ColumnMaker:
         around = self._of_arounds("group_ranks")
         lists = [*ranks_of.values(), *(ranks for ranks in around if ranks is not None)]
         if not lists:
-            return pa.nulls(len(self._scope), kind)
+            return self._nulls(kind)
         own = np.full(max(ranks_of, default=0) + 1, -1, np.int64)
         own[list(ranks_of)] = np.arange(len(ranks_of))
-        given = self._given("group_ranks")
-        codes = np.where(given, own[np.where(given, self._number("group_ranks"), 0)], -1)
+        codes = np.full(len(self._scope), -1, np.int64)
+        if ranks_of:
+            codes = np.where(self._given["group_ranks"] > 0, own[self._chosen("group_ranks", np.array(0))], -1)
         place = np.cumsum([ranks is not None for ranks in around]) - 1 + len(ranks_of)
         shared = np.where([ranks is not None for ranks in around], place, -1)
         codes = np.where(codes < 0, shared[self._scope], codes)
@@ -192,7 +212,7 @@ class ColumnMaker:
 
         `count_bytes` is told how many bytes they and the columns of the resources take, before they do.
         """
-        codes, firsts = distinct_rows(np.concatenate([self._spans.head, self._scope[:, None]], axis=1))
+        codes, firsts = distinct_rows(self._spans.head)
         texts, cut = [], []
         for row in firsts.tolist():
             text, was_cut = otel_text(self._head_of(row), self._arounds[self._scope[row]], limits)

@@ -213,7 +213,8 @@ class SpanRows:
 
     def decoded(self) -> Decoded:
         """Everything added so far."""
-        self._flush()
+        if self._index:
+            self._flush()
         warnings = [
             f"{n} values of {key} do not fit their column and were kept as attributes" for key, n in sorted(self._unfit.items())
         ]

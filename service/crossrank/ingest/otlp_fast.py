@@ -24,7 +24,7 @@ from crossrank.ingest.known_names import FIT
 from crossrank.ingest.otlp_columns import Body, ColumnMaker
 from crossrank.ingest.otlp_common import Around, SpanRows
 from crossrank.ingest.otlp_index import RESOURCE, RESOURCE_SCHEMA, SCOPE, SCOPE_SCHEMA, Index, index_body
-from crossrank.ingest.otlp_place import PLACE, Keys, Placed, place, plan_keys
+from crossrank.ingest.otlp_place import Keys, Placed, place, plan_keys
 from crossrank.ingest.otlp_protobuf import add_span, parsed, plain_value, read_around, read_resource, read_scope
 from crossrank.ingest.otlp_walk import ARRAY, Spans, Walked, walk
 from crossrank.limits import Limits
@@ -93,23 +93,23 @@ def _fast_rows(
     walked = walk(buf, index, limits)
     spans, attrs, values = walked.spans, walked.attrs, walked.values
     keys = _texts(body, walked.keys)
-    plan = plan_keys(keys, limits)
-    fits, ranks_of = _fitting(body, walked, plan)
-    placed = place(buf, spans, attrs, values, plan, fits, limits.value_bytes)
+    plan, used = plan_keys(keys, limits)
+    fits, ranks_of = _fitting(body, walked, plan, used)
+    placed = place(buf, spans, attrs, values, plan, len(used), fits, limits.value_bytes)
     key_texts = attr_texts.quoted(buf, *_stretches(walked.keys))
     value_texts, unusual = _value_texts(body, buf, values, limits)
     _mark_slow(walked, unusual)
     texts = attr_texts.objects(spans.first, attrs.key, attrs.kind, attrs.value, key_texts, value_texts)
     words = Body(body, *_stretches(values))
     scope = index.scope.astype(np.int64)
-    ranked, bad_rank = ColumnMaker(words, spans, placed, scope, arounds, job).known_rank()
+    ranked, bad_rank = ColumnMaker(words, spans, placed, used, scope, arounds, job).known_rank()
     slow = spans.slow | ~ranked & bad_rank
     if slow.any():
         kept = np.flatnonzero(~slow)
         spans = Spans._make([*(a[kept] for a in spans[:-1]), spans.first])
         placed = Placed(*(np.ascontiguousarray(a[:, kept]) for a in placed))
         scope, ranked, texts = scope[kept], ranked[kept], texts.take(pa.array(kept))
-    maker = ColumnMaker(words, spans, placed, scope, arounds, job)
+    maker = ColumnMaker(words, spans, placed, used, scope, arounds, job)
     rows.count_rankless(int(np.count_nonzero(~ranked)))
     columns = maker.columns(ranked, ranks_of)
     columns["attrs"] = texts
@@ -130,15 +130,15 @@ def _texts(body: bytes, table: Table) -> list[str]:
     ]
 
 
-def _fitting(body: bytes, walked: Walked, plan: Keys) -> tuple[BoolArray, dict[int, list[int]]]:
+def _fitting(body: bytes, walked: Walked, plan: Keys, used: list[str]) -> tuple[BoolArray, dict[int, list[int]]]:
     """[value codes] which texts are kinds and which arrays are lists of ranks, and these lists."""
     attrs, values = walked.attrs, walked.values
     fits = np.zeros(max(1, int(values.found[0])), np.bool_)
     ranks_of: dict[int, list[int]] = {}
     for column, kind in (("kind", TEXT), ("group_ranks", ARRAY)):
-        keys = plan.column == PLACE[column]
-        if not keys.any():
+        if column not in used:
             continue
+        keys = plan.column == used.index(column)
         codes = np.unique(attrs.value[keys[attrs.key] & (attrs.kind == kind)])
         for code in codes.tolist():
             value = _plain(body, values, code)

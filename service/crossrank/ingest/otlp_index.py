@@ -115,7 +115,7 @@ def _part(index: Index, found: np.ndarray, kind: int, owner: int, begin: int, en
     return _END
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def _scope(
     buf: np.ndarray, at: int, end: int, index: Index, found: np.ndarray, groups: np.ndarray, left: np.ndarray, most: int
 ) -> Any:

@@ -20,8 +20,8 @@ from crossrank.ingest.otlp_names import ALIAS, NAMES, OWN, STRICT
 from crossrank.ingest.otlp_walk import ARRAY, Attrs, Spans
 from crossrank.limits import Limits
 
-COLUMNS: Final = (*FIT, "name", "thread.id", "thread.name")
-PLACE: Final = {name: place for place, name in enumerate(COLUMNS)}
+COLUMNS: Final = frozenset((*FIT, "name", "thread.id", "thread.name"))
+_SURENESS: Final = {name: place for place, name in enumerate(sorted(NAMES, key=lambda name: (NAMES[name][1], name)))}
 _AN_INT, _A_TEXT, _A_KIND, _A_FLAG, _A_NUMBER, _RANKS, _A_THREAD = range(7)
 _FORMS: Final = {
     **dict.fromkeys(("attempt", "rank", "peer", "step", "seq", "bytes"), _AN_INT),
@@ -42,7 +42,7 @@ _SLOW: Final = -1
 class Keys(NamedTuple):
     """What each distinct key of a request means; arrays by key code."""
 
-    column: np.ndarray  # int64, place in COLUMNS, -1 for none
+    column: np.ndarray  # int64, place in the columns that the request uses, -1 for none
     form: np.ndarray  # int64
     most: np.ndarray  # int64, the greatest integer that fits
     sureness: np.ndarray  # int64, the lower the surer, all different
@@ -53,42 +53,46 @@ class Keys(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Values of the columns: `number` is an integer, the bits of a double or a value code, as `given` (an attribute kind) says."""
+    """Values of the used columns: `number` is an integer, the bits of a double or a value code, as `given` (a kind) says."""
 
-    given: np.ndarray  # int8 [COLUMNS, n], 0 where absent
-    number: np.ndarray  # int64 [COLUMNS, n]
+    given: np.ndarray  # int8 [columns, n], 0 where absent
+    number: np.ndarray  # int64 [columns, n]
 
 
-def plan_keys(keys: list[str], limits: Limits) -> Keys:
-    """The meaning of the keys."""
+def plan_keys(keys: list[str], limits: Limits) -> tuple[Keys, list[str]]:
+    """The meaning of the keys, and the columns that they use."""
     n = len(keys)
     numbers, truths = np.zeros((5, n), np.int64), np.zeros((3, n), np.bool_)
     plan = Keys._make([*numbers[:4], *truths, numbers[4]])
     plan.column[:] = -1
-    sure = {name: place for place, name in enumerate(sorted(NAMES, key=lambda name: (NAMES[name][1], name)))}
+    columns: list[str] = []
     for code, key in enumerate(keys):
         plan.long[code] = len(key) * 4 > limits.key_bytes and len(key.encode()) > limits.key_bytes
         column, sureness = NAMES.get(key, (key, ALIAS))
-        if column not in PLACE:
+        if column not in COLUMNS:
             continue
-        plan.column[code] = PLACE[column]
+        if column not in columns:
+            columns.append(column)
+        plan.column[code] = columns.index(column)
         plan.form[code] = _A_TEXT if sureness == OWN and column == "kind" else _FORMS.get(column, _A_TEXT)
         plan.most[code] = _MOST.get(column, INT64_MAX)
-        plan.sureness[code] = sure.get(key, 0)
+        plan.sureness[code] = _SURENESS.get(key, 0)
         plan.moves[code] = sureness != ALIAS
         plan.strict[code] = key in STRICT
     plan.order[np.array(sorted(range(n), key=keys.__getitem__), np.int64)] = np.arange(n)
-    return plan
+    return plan, columns
 
 
-def place(buf: np.ndarray, spans: Spans, attrs: Attrs, values: Table, plan: Keys, fits: np.ndarray, value_bytes: int) -> Placed:
+def place(
+    buf: np.ndarray, spans: Spans, attrs: Attrs, values: Table, plan: Keys, columns: int, fits: np.ndarray, value_bytes: int
+) -> Placed:
     """Fills the columns and packs the rest to the front of `attrs`, ranges in `spans.first`; marks `values` that the rest uses.
 
     fits: bool by value code, whether a text is a kind or an array is a list of ranks.
     """
     n = spans.slow.size
-    placed = Placed(np.zeros((len(COLUMNS), n), np.int8), np.zeros((len(COLUMNS), n), np.int64))
-    best = Best(*(np.zeros(len(COLUMNS), np.int64) for _ in range(4)))
+    placed = Placed(np.zeros((columns, n), np.int8), np.zeros((columns, n), np.int64))
+    best = Best(*(np.zeros(columns, np.int64) for _ in range(4)))
     _place(buf, spans, attrs, values, plan, fits, value_bytes, placed, best)
     return placed
 

@@ -18,7 +18,7 @@ from numba import njit
 
 from crossrank.ingest.attr_texts import BOOL, DOUBLE, INT, NULL, TEXT
 from crossrank.ingest.borrowed import borrowed
-from crossrank.ingest.byte_kernels import Table, grown, intern, is_utf8, length, new_table, varint, word
+from crossrank.ingest.byte_kernels import Table, byte_at, grown, intern, is_code, is_utf8, length, new_table, varint, word
 from crossrank.ingest.otlp_index import Index
 from crossrank.limits import Limits
 
@@ -26,10 +26,12 @@ ARRAY, KVLIST, BYTES = 5, 6, 7  # attribute kinds beside those of `attr_texts`; 
 ATTRS_MAX: Final = 128  # of a span; one with more is read slowly
 _TEXTS_MAX: Final = ATTRS_MAX + 3
 _SLOW: Final = -1
+_SEEN_BITS: Final = 6
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 # What a span says beside its attributes, zero when it says nothing; texts as code + 1.
-KIND, FLAGS, STATUS, MESSAGE, STATE, DROPPED_ATTRIBUTES, DROPPED_EVENTS, DROPPED_LINKS = range(8)
-HEAD: Final = 8
+KIND, FLAGS, STATUS, MESSAGE, STATE, DROPPED_ATTRIBUTES, DROPPED_EVENTS, DROPPED_LINKS, SCOPE = range(9)
+HEAD: Final = 9
 
 
 class Spans(NamedTuple):
@@ -53,6 +55,13 @@ class Attrs(NamedTuple):
     key: np.ndarray  # int64
     kind: np.ndarray  # int8
     value: np.ndarray  # int64
+
+
+class Guesses(NamedTuple):
+    """Codes seen lately at each place among a span's attributes: spans of a sender look alike."""
+
+    key: np.ndarray  # int64 [ATTRS_MAX]
+    value: np.ndarray  # int32 [ATTRS_MAX, 2**_SEEN_BITS], by the last bytes of the value
 
 
 class Walked(NamedTuple):
@@ -79,9 +88,10 @@ def walk(buf: np.ndarray, index: Index, limits: Limits) -> Walked:
         np.zeros((n, HEAD), np.int64),
         np.zeros(n + 1, np.int64),
     )
+    spans.head[:, SCOPE] = index.scope
     attrs = _attrs(buf.size // 24 + 2 * ATTRS_MAX)
     keys, values = new_table(2 * ATTRS_MAX), new_table(max(1024, buf.size // 512))
-    guesses = np.full((2, ATTRS_MAX), -1, np.int64)
+    guesses = Guesses(np.full(ATTRS_MAX, -1, np.int64), np.full((ATTRS_MAX, 1 << _SEEN_BITS), -1, np.int32))
     attrs_most = min(limits.attrs_per_event, ATTRS_MAX)
     done = used = 0
     while True:
@@ -118,7 +128,7 @@ def _walk(
     attrs: Attrs,
     keys: Table,
     values: Table,
-    guesses: np.ndarray,
+    guesses: Guesses,
     attrs_most: int,
     event_bytes: int,
 ) -> tuple[Any, Any]:
@@ -156,14 +166,14 @@ def _span(
     attrs: Attrs,
     keys: Table,
     values: Table,
-    guesses: np.ndarray,
+    guesses: Guesses,
     attrs_most: int,
 ) -> Any:
     """Reads one span; the number of attributes used so far, or _SLOW."""
     first = used
     has_ids = 0
     while at < end:
-        tag = buf[at]
+        tag = byte_at(buf, at)
         at += 1
         if tag == 0x4A:  # attributes
             size, at = length(buf, at, end)
@@ -194,7 +204,7 @@ def _span(
             size, at = length(buf, at, end)
             if at < 0:
                 return _SLOW
-            code = _text(buf, at, size, values, -1)
+            code = _text(buf, at, size, values)
             if code < 0:
                 return _SLOW
             if tag == 0x2A:
@@ -220,8 +230,8 @@ def _id(buf: np.ndarray, at: int, size: int, tag: int, s: int, spans: Spans) -> 
     out = spans.trace_id if tag == 0x0A else spans.span_id if tag == 0x12 else spans.parent_id
     some = np.uint8(0)
     for i in range(size):
-        out[s, i] = buf[at + i]
-        some |= buf[at + i]
+        out[s, i] = byte_at(buf, at + i)
+        some |= byte_at(buf, at + i)
     if tag == 0x22:
         spans.has_parent[s] = some != 0
         return True
@@ -231,8 +241,13 @@ def _id(buf: np.ndarray, at: int, size: int, tag: int, s: int, spans: Spans) -> 
 @njit(cache=True, nogil=True)
 def _rare(buf: np.ndarray, at: int, end: int, tag: int, s: int, spans: Spans, values: Table) -> Any:
     """The fields of a span that are few or short; the position after it, or _SLOW."""
-    if tag == 0x85 and end - at >= 5 and buf[at] == 0x01:  # flags, fixed32
-        spans.head[s, FLAGS] = np.int64(buf[at + 1]) | buf[at + 2] << 8 | buf[at + 3] << 16 | np.int64(buf[at + 4]) << 24
+    if tag == 0x85 and end - at >= 5 and byte_at(buf, at) == 0x01:  # flags, fixed32
+        spans.head[s, FLAGS] = (
+            np.int64(byte_at(buf, at + 1))
+            | byte_at(buf, at + 2) << 8
+            | byte_at(buf, at + 3) << 16
+            | np.int64(byte_at(buf, at + 4)) << 24
+        )
         return at + 5
     if tag == 0x7A:  # status
         size, at = length(buf, at, end)
@@ -252,7 +267,7 @@ def _rare(buf: np.ndarray, at: int, end: int, tag: int, s: int, spans: Spans, va
 @njit(cache=True, nogil=True)
 def _status(buf: np.ndarray, at: int, end: int, s: int, spans: Spans, values: Table) -> Any:
     while at < end:
-        tag = buf[at]
+        tag = byte_at(buf, at)
         at += 1
         if tag == 0x18:
             value, at = varint(buf, at, end)
@@ -263,7 +278,7 @@ def _status(buf: np.ndarray, at: int, end: int, s: int, spans: Spans, values: Ta
             size, at = length(buf, at, end)
             if at < 0:
                 return _SLOW
-            code = _text(buf, at, size, values, -1)
+            code = _text(buf, at, size, values)
             if code < 0:
                 return _SLOW
             spans.head[s, MESSAGE] = code + 1 if size else 0
@@ -274,10 +289,10 @@ def _status(buf: np.ndarray, at: int, end: int, s: int, spans: Spans, values: Ta
 
 
 @njit(cache=True, nogil=True)
-def _text(buf: np.ndarray, at: int, size: int, table: Table, guess: int) -> Any:
+def _text(buf: np.ndarray, at: int, size: int, table: Table) -> Any:
     """The code of a text; negative when it is not UTF-8 or the table has no place for it."""
     before = table.found[0]
-    code = intern(buf, at, size, TEXT, table, guess)
+    code = intern(buf, at, size, TEXT, table)
     if code == before and not is_utf8(buf, at, size):
         table.kind[code] = -1  # never found again: the next like it is looked at again
         return _SLOW
@@ -295,22 +310,26 @@ def _attribute(
     attrs: Attrs,
     keys: Table,
     values: Table,
-    guesses: np.ndarray,
+    guesses: Guesses,
 ) -> bool:
     """Reads a KeyValue {key, value} as attribute `a`; false when it is not a usual one or its key came before in this span."""
     start = size = 0
-    if at < end and buf[at] == 0x0A:
+    if at < end and byte_at(buf, at) == 0x0A:
         size, start = length(buf, at + 1, end)
         if start < 0:
             return False
         at = start + size
-    key = _text(buf, start, size, keys, guesses[0, place])
-    if key < 0 or keys.mark[key] == s + 1:
+    key = guesses.key[place]
+    if key < 0 or not is_code(buf, start, size, TEXT, keys, key):
+        key = _text(buf, start, size, keys)
+        if key < 0:
+            return False
+        guesses.key[place] = key
+    if keys.mark[key] == s + 1:
         return False
     keys.mark[key] = s + 1
-    guesses[0, place] = key
     attrs.key[a], attrs.kind[a], attrs.value[a] = key, NULL, 0
-    if at < end and buf[at] == 0x12:
+    if at < end and byte_at(buf, at) == 0x12:
         size, start = length(buf, at + 1, end)
         if start < 0 or not _value(buf, start, start + size, a, place, attrs, values, guesses):
             return False
@@ -319,11 +338,11 @@ def _attribute(
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _value(buf: np.ndarray, at: int, end: int, a: int, place: int, attrs: Attrs, values: Table, guesses: np.ndarray) -> bool:
+def _value(buf: np.ndarray, at: int, end: int, a: int, place: int, attrs: Attrs, values: Table, guesses: Guesses) -> bool:
     """Reads an AnyValue of at most one field."""
     if at >= end:
         return True
-    tag = buf[at]
+    tag = byte_at(buf, at)
     at += 1
     if tag in (0x18, 0x10):  # int, bool
         value, at = varint(buf, at, end)
@@ -340,12 +359,13 @@ def _value(buf: np.ndarray, at: int, end: int, a: int, place: int, attrs: Attrs,
     if at < 0 or at + size != end:
         return False
     kind = np.int64(tag) >> 3
-    if kind == TEXT:
-        code = _text(buf, at, size, values, guesses[1, place])
-    else:
-        code = intern(buf, at, size, kind, values, guesses[1, place])
-    if code < 0:
-        return False
-    guesses[1, place] = code
+    tail = word(buf, end - 8) >> np.uint64(max(0, 64 - 8 * size)) if size > 0 and end >= 8 else np.uint64(0)
+    seen = np.int64((tail * _MIX) >> np.uint64(64 - _SEEN_BITS))
+    code = guesses.value[place, seen]
+    if code < 0 or not is_code(buf, at, size, kind, values, code):
+        code = _text(buf, at, size, values) if kind == TEXT else intern(buf, at, size, kind, values)
+        if code < 0:
+            return False
+        guesses.value[place, seen] = code
     attrs.kind[a], attrs.value[a] = kind, code
     return True
