@@ -7,16 +7,18 @@ from io import BytesIO
 from typing import Final
 
 from crossrank.errors import BadParameter
-from crossrank.importers import crossrank_parquet, flight_recorder, kineto, whatif
+from crossrank.importers import chakra, crossrank_parquet, flight_recorder, kineto, nccl_inspector, whatif
 from crossrank.importers.rows import concatenated
 from crossrank.importers.source import ReadFile, Source
 from crossrank.limits import Limits
 from crossrank.model.decoded import Decoded
 
 FORMATS: Final[Mapping[str, ReadFile]] = {
+    "chakra": chakra.read,
     "crossrank": crossrank_parquet.read,
     "flight_recorder": flight_recorder.read,
     "kineto": kineto.read,
+    "nccl_inspector": nccl_inspector.read,
     "whatif": whatif.read,
 }
 

@@ -1,0 +1,140 @@
+"""Chakra execution traces (MLCommons) of one rank, protobuf or JSON, whose nodes were timed.
+
+A node is an operation: COMP compute (of the host: other, where the device's are in the trace too), COMM_COLL a collective,
+COMM_SEND and COMM_RECV messages, MEM_LOAD and MEM_STORE copies. Its data and control dependencies become `links`. Times are whole
+microseconds. Communications carry no sequence number; they are matched by order within `pg_name`.
+
+PyTorch's own execution graphs have no times at all: they say what depends on what, and only the Kineto trace recorded with them says
+when. Those are refused with that advice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO, Final
+
+from crossrank.errors import UndecodableBody
+from crossrank.importers.chakra_messages import nodes_of
+from crossrank.importers.json_objects import json_objects
+from crossrank.importers.plain_bytes import read_plain
+from crossrank.importers.rows import Rows, int64, span_id
+from crossrank.importers.source import Recording, Source, settle_rank
+from crossrank.limits import Limits
+
+_COLLECTIVES: Final = (
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "all_to_all",
+    "reduce_scatter",
+    "reduce_scatter",
+    "barrier",
+)
+_KINDS: Final = {
+    "COMM_COLL_NODE": "collective",
+    "COMM_SEND_NODE": "send",
+    "COMM_RECV_NODE": "recv",
+    "MEM_LOAD_NODE": "copy",
+    "MEM_STORE_NODE": "copy",
+    "COMP_NODE": "compute",
+}
+_EARLIEST_NS: Final = 1_000_000_000_000_000_000
+
+
+def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
+    """The timed nodes of one trace. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank)."""
+    data = read_plain(file, limits.body_bytes)
+    is_json = data.lstrip()[:1] in (b"{", b"[")
+    found = list(_flat(json_objects(data) if is_json else nodes_of(data)))
+    head = next((v for v in found if isinstance(v, dict) and _get(v, "version") is not None and _get(v, "id") is None), {})
+    nodes = [v for v in found if v is not head]
+    rank = settle_rank(source, int64(_attributes(head).get("rank")))
+    if not any(_microseconds(v, "start_time_micros") is not None for v in nodes if isinstance(v, dict)):
+        raise UndecodableBody("The execution trace has no node with a time; import the Kineto trace that was recorded with it")
+    has_device = any(isinstance(v, dict) and _get(v, "type") == "COMP_NODE" and not _on_host(_attributes(v)) for v in nodes)
+    rows = Rows(limits)
+    for index, node in enumerate(nodes):
+        if not isinstance(node, dict):
+            rows.reject(index, "bad_json" if node is None else "not_an_object", rank=rank)
+            continue
+        _add(rows, index, node, rank, has_device=has_device)
+    recording = rows.recording(rank)
+    if recording.first_ns is not None and recording.first_ns < _EARLIEST_NS:
+        rows.warnings.append("times are not since the epoch; they cannot be compared with other ranks")
+    return recording
+
+
+def _flat(values: Iterable[Any]) -> Iterable[Any]:
+    """Nodes may be listed in one object, or follow each other."""
+    for value in values:
+        if isinstance(value, dict) and isinstance(value.get("nodes"), list):
+            yield {k: v for k, v in value.items() if k != "nodes"} | {"version": value.get("schema", "")}
+            yield from value["nodes"]
+        else:
+            yield value
+
+
+def _get(node: Mapping[str, Any], name: str) -> Any:
+    """A field by its name in the schema or in protobuf's JSON (`startTimeMicros`)."""
+    head, *rest = name.split("_")
+    return node.get(name, node.get(head + "".join(part.capitalize() for part in rest)))
+
+
+def _attributes(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes by name; the value stands under a field named after its type."""
+    listed = node.get("attr", node.get("attrs"))
+    found: dict[str, Any] = {}
+    for attribute in listed if isinstance(listed, list) else []:
+        if isinstance(attribute, dict) and isinstance(name := attribute.get("name"), str):
+            found[name] = next((v for k, v in attribute.items() if k not in ("name", "type", "doc_string", "docString")), None)
+    return found
+
+
+def _microseconds(node: Mapping[str, Any], name: str) -> int | None:
+    value = int64(_get(node, name))
+    return value if value is not None and 0 <= value < 2**63 // 1000 else None
+
+
+def _on_host(attributes: Mapping[str, Any]) -> bool:
+    return attributes.get("is_cpu_op") in (True, 1, "true", "True")
+
+
+def _node_id(value: Any) -> bytes:
+    return span_id("chakra", int64(value))
+
+
+def _add(rows: Rows, index: int, node: Mapping[str, Any], rank: int, *, has_device: bool) -> None:
+    said = _attributes(node)
+    type_ = _get(node, "type")
+    kind = _KINDS.get(type_, "other") if isinstance(type_, str) else "other"
+    if kind == "compute" and has_device and _on_host(said):
+        kind = "other"
+    start, length = _microseconds(node, "start_time_micros"), _microseconds(node, "duration_micros")
+    if start is None:
+        rows.reject(index, "missing_start", rank=rank)
+        return
+    number = int64(said.get("comm_type"))
+    op = kind if kind in ("send", "recv") else None
+    if kind == "collective" and number is not None and 0 <= number < len(_COLLECTIVES):
+        op = _COLLECTIVES[number]
+    depends = [d for name in ("data_deps", "ctrl_deps") for d in (_get(node, name) or []) if int64(d) is not None]
+    stream = said.get("stream", said.get("tid"))
+    rows.add(
+        index,
+        rank=rank,
+        lane="chakra" if stream is None else f"cuda:{stream}" if not _on_host(said) else f"cpu:{stream}",
+        name=str(_get(node, "name") or "unnamed"),
+        kind=kind,
+        op=op,
+        group=str(said["pg_name"]) if said.get("pg_name") not in (None, "") and op else None,
+        peer=int64(said.get("comm_dst" if kind == "send" else "comm_src")) if kind in ("send", "recv") else None,
+        bytes=int64(said.get("comm_size")),
+        start_ns=start * 1000,
+        end_ns=(start + (length or 0)) * 1000,
+        span_id=_node_id(_get(node, "id")),
+        links=list(dict.fromkeys(map(_node_id, depends))) or None,
+        attrs={"node": int64(_get(node, "id")), **said},
+    )
