@@ -93,7 +93,7 @@ def test_rows_in_any_order_and_a_second_run_give_the_same_bits():
     shuffled = trace_from(JOB.events.take(pa.array(np.random.default_rng(1).permutation(JOB.events.num_rows))))
     again, found = aligned_ends(shuffled)
     assert (found == wanted).all()
-    assert (again.pair_bound_ns == clocks.pair_bound_ns).all()
+    assert (again.pairs.between_ns == clocks.pairs.between_ns).all()
     assert (again.sigma_ns == clocks.sigma_ns).all()
 
 
@@ -130,4 +130,4 @@ def test_a_host_that_dies_early_does_not_disturb_the_others():
     clocks = fit_clocks(trace, match(trace))
     found = clocks.to_reference(plain.domain, plain.end_ns)
     assert np.abs(found - wanted)[plain.domain != 3].max() <= 5_000
-    assert clocks.pair_bound_ns.max() < 10**12
+    assert clocks.pairs.between_ns.max() < 10**12

@@ -193,7 +193,8 @@ def share_of_bound(known: KnownTrace, clocks: ClockMap) -> float:
         np.maximum.at(high, (at, domain), error)
         seen = high >= low
         apart = np.where(seen[:, :, None] & seen[:, None, :], high[:, :, None] - low[:, None, :], 0).max(axis=0)
-        bound = np.where(clocks.pair_bound_ns < UNALIGNED_NS, np.maximum(clocks.pair_bound_ns, 1), UNALIGNED_NS)
+        assert clocks.pairs.between_ns is not None
+        bound = np.where(clocks.pairs.between_ns < UNALIGNED_NS, np.maximum(clocks.pairs.between_ns, 1), UNALIGNED_NS)
         np.fill_diagonal(apart, 0)
         worst = max(worst, float((apart / bound).max()))
     return worst

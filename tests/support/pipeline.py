@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from crossrank.align.fit import fit_clocks
 from crossrank.align.repair import repair
-from crossrank.model.clockmap import ClockMap, identity_map
+from crossrank.model.clockmap import ClockMap, PairBounds, identity_map
 from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
@@ -94,4 +94,9 @@ def _one_clock(domains: int) -> ClockMap:
     """All domains known to be right."""
     alone = identity_map(domains)
     component = np.zeros(domains, dtype=np.int32)
-    return replace(alone, component=component, reference=component[:1], pair_bound_ns=np.zeros_like(alone.pair_bound_ns))
+    return replace(
+        alone,
+        component=component,
+        reference=component[:1],
+        pairs=PairBounds(np.zeros(domains, dtype=np.int64), np.zeros((domains, domains), dtype=np.int64)),
+    )

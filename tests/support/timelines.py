@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from crossrank.model.clockmap import ClockMap, identity_map
+from crossrank.model.clockmap import ClockMap, PairBounds, identity_map
 from crossrank.model.timeline import Timeline
 from crossrank.model.trace import JobTrace
 from crossrank.reconstruct.match import match
@@ -21,7 +21,9 @@ def right_clocks(trace: JobTrace, bound_ns: int = 0) -> ClockMap:
     domains = len(trace.domains)
     pair = np.full((domains, domains), bound_ns, dtype=np.int64)
     np.fill_diagonal(pair, 0)
-    return dataclasses.replace(identity_map(domains), component=np.zeros(domains, dtype=np.int32), pair_bound_ns=pair)
+    return dataclasses.replace(
+        identity_map(domains), component=np.zeros(domains, dtype=np.int32), pairs=PairBounds(np.diagonal(pair).copy(), pair)
+    )
 
 
 def timeline_from(trace: JobTrace, *, bound_ns: int = 0) -> Timeline:

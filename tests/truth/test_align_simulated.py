@@ -31,7 +31,7 @@ def test_all_stamps_of_64_ranks_are_right_to_a_microsecond(seed):
     assert np.quantile(error, 0.99) <= 1.2
     assert error.max() <= 3.0
     assert share_of_bound(known, clocks) <= 1.0
-    assert clocks.pair_bound_ns.max() < 700_000  # stages are joined by messages that take half a millisecond
+    assert clocks.pairs.between_ns.max() < 700_000  # stages are joined by messages that take half a millisecond
     assert not any(clocks.steps)
 
 

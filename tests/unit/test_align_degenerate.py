@@ -5,9 +5,10 @@ import pytest
 
 from crossrank.align.fit import fit_clocks
 from crossrank.model.clockmap import UNALIGNED_NS, ClockMap
-from crossrank.model.trace import JobTrace
+from crossrank.model.trace import JobTrace, trace_from_arrow
 from crossrank.reconstruct.match import match
 from tests.support.events import collective, message, trace_of
+from tests.support.pipeline import events_of
 
 EPOCH_NS = 1_780_272_000_000_000_000
 
@@ -18,8 +19,8 @@ def aligned(trace: JobTrace) -> ClockMap:
         assert np.isfinite(values).all()
     assert (clocks.bound_lo_ns <= 0).all()
     assert (clocks.bound_hi_ns >= 0).all()
-    assert (clocks.pair_bound_ns >= 0).all()
-    assert (np.diag(clocks.pair_bound_ns) == 0).all()
+    assert (clocks.pairs.between_ns >= 0).all()
+    assert (np.diag(clocks.pairs.between_ns) == 0).all()
     return clocks
 
 
@@ -31,7 +32,7 @@ def test_no_events_at_all():
     trace = trace_of()
     clocks = aligned(trace)
     assert clocks.epochs == ()
-    assert clocks.pair_bound_ns.shape == (0, 0)
+    assert clocks.pairs.between_ns.shape == (0, 0)
 
 
 def test_one_rank_keeps_its_clock_exactly():
@@ -45,7 +46,7 @@ def test_ranks_of_one_host_share_a_clock_and_nothing_moves():
     trace = trace_of(*(collective(rank, seq, (10 * seq + rank, 10 * seq + 5), host="h") for seq in (1, 2) for rank in (0, 1)))
     clocks = aligned(trace)
     assert unchanged(trace, clocks)
-    assert clocks.pair_bound_ns.tolist() == [[0]]
+    assert clocks.pairs.between_ns.tolist() == [[0]]
 
 
 def test_hosts_that_never_meet_are_unaligned_and_keep_their_clocks():
@@ -53,7 +54,7 @@ def test_hosts_that_never_meet_are_unaligned_and_keep_their_clocks():
     clocks = aligned(trace)
     assert unchanged(trace, clocks)
     assert clocks.component.tolist() == [0, 1, 2]
-    assert (clocks.pair_bound_ns[~np.eye(3, dtype=bool)] == UNALIGNED_NS).all()
+    assert (clocks.pairs.between_ns[~np.eye(3, dtype=bool)] == UNALIGNED_NS).all()
 
 
 def test_two_groups_of_hosts_are_two_components_with_a_reference_each():
@@ -65,8 +66,8 @@ def test_two_groups_of_hosts_are_two_components_with_a_reference_each():
     clocks = aligned(trace_of(*rows))
     assert clocks.component.tolist() == [0, 0, 1, 1]
     assert clocks.reference.tolist() == [0, 2]
-    assert clocks.pair_bound_ns[0, 1] < UNALIGNED_NS
-    assert clocks.pair_bound_ns[1, 2] == UNALIGNED_NS
+    assert clocks.pairs.between_ns[0, 1] < UNALIGNED_NS
+    assert clocks.pairs.between_ns[1, 2] == UNALIGNED_NS
 
 
 def test_messages_one_way_join_nothing():
@@ -97,7 +98,7 @@ def test_messages_both_ways_give_half_the_difference_of_the_delays():
     moved = clocks.to_reference(trace.domain, trace.start_ns) - trace.start_ns
     assert (moved[trace.rank == 0] == 0).all()
     assert np.abs(moved[trace.rank == 1] + ahead).max() <= 2
-    assert 20_000 <= clocks.pair_bound_ns[0, 1] <= 30_000
+    assert 20_000 <= clocks.pairs.between_ns[0, 1] <= 30_000
 
 
 def test_one_collective_of_two_hosts_is_enough_for_an_offset():
@@ -135,3 +136,16 @@ def test_one_wild_stamp_does_not_move_the_others(wild):
     moved = clocks.to_reference(trace.domain, trace.start_ns) - trace.start_ns
     sane = np.abs(trace.start_ns - EPOCH_NS) < 10**12
     assert np.abs(moved[sane]).max() < 1000
+
+
+def test_more_clocks_than_pairs_can_be_bounded_for() -> None:
+    """A sender may claim a clock for every event: memory grows with their number, not with its square."""
+    claimed = 4_000
+    work = {"kind": "collective", "op": "all_reduce", "group": "world", "seq": 1}
+    rows = [{"rank": r, "name": "a", "start_ns": EPOCH_NS + r, "end_ns": EPOCH_NS + r + 50_000, **work} for r in range(claimed)]
+    trace = trace_from_arrow(events_of(rows), job="job", attempt=0)
+    clocks = fit_clocks(trace, match(trace))
+    assert len(trace.domains) == claimed
+    assert clocks.pairs.between_ns is None
+    assert clocks.pairs.of(trace.domain[:2], trace.domain[1:3]).tolist() == [UNALIGNED_NS, UNALIGNED_NS]
+    assert clocks.pairs.of(trace.domain[:2], trace.domain[:2]).tolist() == [0, 0]

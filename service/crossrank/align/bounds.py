@@ -51,11 +51,10 @@ class Intervals:
         return np.clip((g - self.first_ns) / self.window_ns, 0, len(self.distance) - 1).astype(np.int64)
 
 
-def intervals(seen: Sightings, fit: Fit, clocks: int) -> Intervals:
-    """Guaranteed pairwise intervals of the remaining errors, window by window; none at all for more than MOST_CLOCKS clocks."""
-    if clocks > MOST_CLOCKS:
-        nothing = np.where(np.eye(clocks, dtype=bool), 0.0, np.inf)
-        return Intervals(nothing[None], np.zeros(1, np.int64), fit.knots.first_ns, fit.knots.step_ns * fit.knots.count)
+def intervals(seen: Sightings, fit: Fit, clocks: int) -> Intervals | None:
+    """Guaranteed pairwise intervals of the remaining errors, window by window; None for more than MOST_CLOCKS clocks."""
+    if clocks > MOST_CLOCKS:  # the square of what a sender may claim is not bounded memory
+        return None
     first, length = fit.knots.first_ns, fit.knots.step_ns * (fit.knots.count - 1)
     most = max(1, min(MOST_WINDOWS, int(PATH_WORK / max(clocks, 1) ** 3)))
     windows = int(np.clip(length // WINDOW_NS, 1, most))

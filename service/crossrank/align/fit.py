@@ -24,7 +24,7 @@ from crossrank.align.knots import Knots, choose_knots
 from crossrank.align.level import level
 from crossrank.align.problem import Fit, Sightings, sight, solve
 from crossrank.align.steps import find_steps
-from crossrank.align.summary import activity, worst_bounds
+from crossrank.align.summary import activity, unknown_bounds, worst_bounds
 from crossrank.model.arrays import Float64Array, Int32Array
 from crossrank.model.clockmap import ClockMap, ClockStep
 from crossrank.model.matches import Matches
@@ -58,7 +58,8 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
     components = replace(components, reference=_even_references(solved, components))
     epochs, fit = solved.epochs, solved.fit
     used = activity(trace, epochs)
-    bounds = worst_bounds(intervals(solved.seen, fit, len(epochs)), fit, epochs, used, components)
+    between = intervals(solved.seen, fit, len(epochs))
+    bounds = unknown_bounds(components) if between is None else worst_bounds(between, fit, epochs, used, components)
     sigma = split_half_sigma(solved.seen, fit, epochs, used, components)
     return ClockMap(
         epochs=draw_epochs(fit, epochs, used, components),
@@ -71,7 +72,7 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
         bias_floor_ns=BIAS_SHARE * _jitter(solved, components),
         bound_lo_ns=bounds.lo_ns,
         bound_hi_ns=bounds.hi_ns,
-        pair_bound_ns=bounds.pair_ns,
+        pairs=bounds.pairs,
     )
 
 

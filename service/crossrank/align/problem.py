@@ -8,6 +8,7 @@ are the first epochs, each clock step adds one more, which shares the curve of i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Sightings:
     after_clock: Int32Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `corrections` is kept once worked out, it is asked for clock by clock
 class Fit:
     """A solution.
 
@@ -59,7 +60,7 @@ class Fit:
     residual: Float64Array
     sigma_ns: float
 
-    @property
+    @cached_property
     def corrections(self) -> Float64Array:
         """[V, K] corrections of every clock at the knots."""
         later = self.curve != np.arange(len(self.curve))

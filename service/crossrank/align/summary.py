@@ -12,7 +12,7 @@ from crossrank.align.components import Components
 from crossrank.align.epochs import Epochs
 from crossrank.align.problem import Fit
 from crossrank.model.arrays import Float64Array, Int64Array
-from crossrank.model.clockmap import UNALIGNED_NS
+from crossrank.model.clockmap import UNALIGNED_NS, PairBounds
 from crossrank.model.trace import JobTrace
 
 
@@ -30,7 +30,7 @@ class Bounds:
 
     lo_ns: Int64Array
     hi_ns: Int64Array
-    pair_ns: Int64Array
+    pairs: PairBounds
 
 
 def activity(trace: JobTrace, epochs: Epochs) -> Activity:
@@ -71,11 +71,20 @@ def worst_bounds(between: Intervals, fit: Fit, epochs: Epochs, used: Activity, c
     one_way = np.where(same, one_way + doubt[:, None] + doubt[None, :] * (1.0 - np.eye(domains)), np.inf)
     reference = components.reference[components.component]
     d = np.arange(domains)
+    pair = _whole(np.maximum(one_way, one_way.T))
     return Bounds(
         lo_ns=-_whole(np.maximum(one_way[d, reference], 0.0)),
         hi_ns=_whole(np.maximum(one_way[reference, d], 0.0)),
-        pair_ns=_whole(np.maximum(one_way, one_way.T)),
+        pairs=PairBounds(np.diagonal(pair).copy(), pair),
     )
+
+
+def unknown_bounds(components: Components) -> Bounds:
+    """Nothing is guaranteed between any two clocks; a reference agrees with itself."""
+    domains = len(components.component)
+    apart = np.full(domains, UNALIGNED_NS, dtype=np.int64)
+    apart[components.reference] = 0
+    return Bounds(lo_ns=-apart, hi_ns=apart, pairs=PairBounds(np.zeros(domains, dtype=np.int64), None))
 
 
 def _whole(bound: Float64Array) -> Int64Array:

@@ -31,7 +31,7 @@ def leader_is_certain(
     """
     domain = timeline.trace.domain[spans]
     ahead = leader[contest]
-    doubt = timeline.clocks.pair_bound_ns[domain, domain[ahead]] + shift_ns + shift_ns[ahead]
+    doubt = timeline.clocks.pairs.of(domain, domain[ahead]) + shift_ns + shift_ns[ahead]
     rival = (time_ns[ahead] - time_ns <= doubt) & (np.arange(len(spans)) != ahead)
     certain: BoolArray = np.bincount(contest[rival], minlength=len(leader)) == 0
     return certain

@@ -252,7 +252,7 @@ def _hops(timeline: Timeline, index: PathIndex, found: _Walked) -> tuple[Hop, ..
                 edge=edge,
                 group=trace.groups[group] if group >= 0 else None,
                 seq=int(coll.seq[place] if edge == "collective" else trace.seq[waiter]),
-                bound_ns=int(timeline.clocks.pair_bound_ns[trace.domain[opener], trace.domain[waiter]]),
+                bound_ns=int(timeline.clocks.pairs.of(trace.domain[opener], trace.domain[waiter])),
             )
         )
     return tuple(hops)

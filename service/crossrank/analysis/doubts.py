@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossrank.model.clockmap import UNALIGNED_NS
 from crossrank.model.timeline import Timeline
 
 
@@ -23,5 +22,4 @@ def clock_doubt(timeline: Timeline) -> ClockDoubt:
     clocks, names = timeline.clocks, timeline.trace.domains
     labels = np.unique(clocks.component).tolist()
     components = tuple(tuple(names[d] for d in np.flatnonzero(clocks.component == c).tolist()) for c in labels)
-    bounds = clocks.pair_bound_ns[clocks.pair_bound_ns < UNALIGNED_NS]
-    return ClockDoubt(components, int(bounds.max()) if bounds.size else 0)
+    return ClockDoubt(components, clocks.pairs.widest_known())

@@ -220,7 +220,7 @@ def _bound_ns(timeline: Timeline, ranks: tuple[int, ...]) -> int:
     """Largest clock bound between any two of the ranks."""
     mine: BoolArray = np.isin(timeline.trace.rank, ranks)
     domains = np.unique(timeline.trace.domain[mine])
-    return int(timeline.clocks.pair_bound_ns[np.ix_(domains, domains)].max())
+    return timeline.clocks.pairs.widest(domains)
 
 
 def _told(

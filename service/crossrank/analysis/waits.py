@@ -96,7 +96,7 @@ def collective_times(timeline: Timeline) -> CollectiveTimes:
         last_arriver=trace.rank[found.member[last]],
         decided=certain & found.complete & (np.diff(found.ptr) > 1),
         spread_ns=last_arrival - first_arrival,
-        spread_bound_ns=timeline.clocks.pair_bound_ns[domain[earliest], domain[last]] + shift[earliest] + shift[last],
+        spread_bound_ns=timeline.clocks.pairs.of(domain[earliest], domain[last]) + shift[earliest] + shift[last],
         ended=ended,
         transfer_ns=transfer,
         size_bytes=size,

@@ -46,6 +46,39 @@ class ClockStep:
     size_ns: int
 
 
+UNALIGNED_NS = np.iinfo(np.int64).max // 4  # "no bound at all": larger than any time difference, small enough to add
+
+
+@dataclass(frozen=True, slots=True)
+class PairBounds:
+    """How wrong differences of times on two of D clocks can be: |error of (time in a - time in b)|, a guaranteed half-width.
+
+    within_ns: [D] of two times on one clock; 0 unless the clock was stepped. between_ns: [D, D], its diagonal is `within_ns`, and
+    UNALIGNED_NS where nothing connects two clocks; None where clocks are so many that a bound for every pair was not worked out.
+    """
+
+    within_ns: Int64Array
+    between_ns: Int64Array | None
+
+    def of(self, a: Int32Array, b: Int32Array) -> Int64Array:
+        """Bounds of pairs of clocks, elementwise."""
+        if self.between_ns is not None:
+            return self.between_ns[a, b]
+        return np.where(a == b, self.within_ns[a], UNALIGNED_NS)
+
+    def widest(self, clocks: Int32Array) -> int:
+        """The largest bound between any two of some clocks."""
+        if self.between_ns is None:
+            return UNALIGNED_NS if len(np.unique(clocks)) > 1 else int(self.within_ns[clocks].max())
+        return int(self.between_ns[np.ix_(clocks, clocks)].max())
+
+    def widest_known(self) -> int:
+        """The largest bound there is, 0 without any."""
+        bounds = self.within_ns if self.between_ns is None else self.between_ns
+        known = bounds[bounds < UNALIGNED_NS]
+        return int(known.max()) if known.size else 0
+
+
 @dataclass(frozen=True, slots=True)
 class ClockMap:
     """The clocks of one trace. D domains, in the order of `trace.domains`."""
@@ -58,9 +91,7 @@ class ClockMap:
     bias_floor_ns: Float64Array  # [D]
     bound_lo_ns: Int64Array  # [D] the true correction is within fitted + [lo, hi] (guaranteed, worst window)
     bound_hi_ns: Int64Array  # [D]
-    pair_bound_ns: (
-        Int64Array  # [D, D] half-width: |error of (time in a - time in b)| is at most this; UNALIGNED_NS across components
-    )
+    pairs: PairBounds
 
     def to_reference(self, domain: Int32Array, local_ns: Int64Array) -> Int64Array:
         """Local stamps of any domains on the common timeline; int64 in, int64 out."""
@@ -79,14 +110,9 @@ class ClockMap:
         return out
 
 
-UNALIGNED_NS = np.iinfo(np.int64).max // 4  # "no bound at all": larger than any time difference, small enough to add
-
-
 def identity_map(domains: int) -> ClockMap:
     """Clocks taken as they are: every domain its own component, nothing known about any other."""
     zero = np.zeros(1, dtype=np.int64)
-    pair = np.full((domains, domains), UNALIGNED_NS, dtype=np.int64)
-    np.fill_diagonal(pair, 0)
     return ClockMap(
         epochs=tuple((Epoch(0, zero, zero),) for _ in range(domains)),
         steps=tuple(() for _ in range(domains)),
@@ -96,5 +122,5 @@ def identity_map(domains: int) -> ClockMap:
         bias_floor_ns=np.zeros(domains),
         bound_lo_ns=np.zeros(domains, dtype=np.int64),
         bound_hi_ns=np.zeros(domains, dtype=np.int64),
-        pair_bound_ns=pair,
+        pairs=PairBounds(np.zeros(domains, dtype=np.int64), None),
     )

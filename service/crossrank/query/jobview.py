@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from crossrank.model.clockmap import UNALIGNED_NS
 from crossrank.query.derive import Derived
 from crossrank.store.snapshot import Snapshot
 
@@ -50,10 +51,10 @@ def alignment(derived: Derived) -> dict[str, Any]:
         return {"reference": None, "bound_ns": None, "components": 0}
     largest = int(np.bincount(clocks.component).argmax())
     members = clocks.component == largest
-    bound = np.maximum(np.abs(clocks.bound_lo_ns[members]), np.abs(clocks.bound_hi_ns[members])).max()
+    bound = int(np.maximum(np.abs(clocks.bound_lo_ns[members]), np.abs(clocks.bound_hi_ns[members])).max())
     return {
         "reference": trace.domains[int(clocks.reference[largest])],
-        "bound_ns": int(bound),
+        "bound_ns": bound if bound < UNALIGNED_NS else None,
         "components": len(clocks.reference),
     }
 
