@@ -38,6 +38,7 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", f"{_JOB}/traces/{{trace_id}}"): "read",
     ("GET", f"{_JOB}/export"): "read",
     ("POST", f"{_JOB}/derive"): "read",
+    ("POST", f"{_JOB}/whatif"): "read",
     ("DELETE", _JOB): "admin",
     ("GET", "/metrics"): "read",
     ("GET", "/healthz"): "open",
