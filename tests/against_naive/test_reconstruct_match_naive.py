@@ -18,14 +18,15 @@ def anything(seed, events):
         start = int(rng.integers(0, 60))
         kind = str(rng.choice(["collective", "collective", "send", "recv"]))
         group = rng.choice(["a", "b"]) if rng.random() < 0.95 else None
+        seq = int(rng.integers(0, 3)) if kind != "collective" or rng.random() < 0.7 else None
         rows.append(
             {
                 "rank": int(rng.integers(0, 4)), "lane": str(rng.integers(0, 2)), "kind": kind, "at": (start, start + 5),
                 "op": OPS[rng.integers(len(OPS))] if kind == "collective" else kind, "group": None if group is None else str(group),
                 "group_ranks": [[0, 1], [0, 1, 2, 3], None][rng.integers(3)],
-                "seq": int(rng.integers(0, 3)) if kind != "collective" or rng.random() < 0.7 else None,
+                "seq": seq,
                 "peer": int(rng.integers(0, 4)) if rng.random() < 0.9 else None, "bytes": [None, 8, 8, 16][rng.integers(4)],
-                "is_async": bool(rng.random() < 0.1), "step": int(rng.integers(0, 2)) if rng.random() < 0.5 else None, "span_id": i + 1,
+                "is_async": bool(rng.random() < 0.1), "step": int(rng.integers(0, 2)) if seq is None or rng.random() < 0.5 else None, "span_id": i + 1,
             }
         )  # fmt: skip
     return rows

@@ -64,6 +64,7 @@ def with_lost_communications(timeline: Timeline) -> Timeline:
         matches=Matches(
             _with_members(matches.collectives, g.match[g.kind == COLLECTIVE], number[g.kind == COLLECTIVE]),
             _with_messages(matches.messages, g, number),
+            matches.launches,
             matches.unmatched,
         ),
         order=replace(timeline.order, lamport=np.concatenate((timeline.order.lamport, np.zeros(2 * count, dtype=np.int64)))),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class CollectiveMatches:
     synchronising: BoolArray  # [k] no member may end before every member has started; false when members disagree on op or size
     root: Int32Array  # [k] span number of the root of a rooted operation, else -1
     root_sends: BoolArray  # [k] broadcast or scatter: the root's start binds every end
+    confidence: Float64Array  # [k] that the members are one operation: 1 by seq, less where matched by order or content
 
     def __len__(self) -> int:
         return len(self.group)
@@ -53,9 +54,21 @@ class MessageMatches:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchMatches:
+    """Launches joined to what they started on the device: `launch[i]` started `operation[i]` (span numbers of one rank)."""
+
+    launch: Int64Array
+    operation: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.launch)
+
+
+@dataclass(frozen=True, slots=True)
 class Matches:
     """Everything matched in one trace, and what could not be, by reason."""
 
     collectives: CollectiveMatches
     messages: MessageMatches
+    launches: LaunchMatches
     unmatched: dict[str, int] = field(default_factory=dict)

@@ -1,14 +1,17 @@
 """Which spans of different ranks are one operation.
 
 Collectives match by (group, seq), where a group is its name and membership; messages by (group, source, destination, seq). Where
-senders gave no seq, operations are numbered by order (reconstruct.ordinals). Nothing is guessed beyond that: what cannot be
-matched, and what is matched but doubtful, is counted by reason in `Matches.unmatched`:
+senders gave no seq, operations of one group, operation, size and type are numbered by order within each step
+(reconstruct.ordinals), outside of steps by the content of the ranks' windows (reconstruct.windows). What cannot be matched, and
+what is matched but doubtful, is counted by reason in `Matches.unmatched`:
 
-    async_launch    spans that are only the launch of an operation      no_group, no_peer   spans that do not say with whom
+    async_launch    launches whose operation was not recorded           no_group, no_peer   spans that do not say with whom
     not_a_member    spans of a rank that is not in its own group        doubled     second spans of one rank for one operation
     alone           collectives with one member                         incomplete  others with fewer members than their group
-    mismatched      collectives whose members disagree on operation or size: kept, but they bind nobody
+    mismatched      collectives whose members disagree on operation, size or type: kept, but they bind nobody
+    coalesced       spans of operations that share one seq with others of their rank, matched by their place among them
     by_order        spans matched by order                              order_doubtful  spans whose order proves nothing
+    by_content      spans of windows aligned by what they hold
     unsent          receives without their send                         unreceived  sends without their receive
 """
 
@@ -16,16 +19,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.kinds import ALL_TO_ROOT_OPS, COLLECTIVE, ROOT_TO_ALL_OPS, SYNCHRONISING_OPS, canonical_op
 from crossrank.model.matches import CollectiveMatches, Matches
 from crossrank.model.trace import NO_CODE, JobTrace
-from crossrank.reconstruct.keys import first_of_runs, pack_keys
+from crossrank.reconstruct.keys import first_of_runs, pack_keys, place_in_run
+from crossrank.reconstruct.launches import match_launches
 from crossrank.reconstruct.messages import match_messages
-from crossrank.reconstruct.ordinals import number_by_order
-from crossrank.reconstruct.steps import assign_steps
-
-_UNEVEN_OPS = frozenset({"all_to_all", "gather", "scatter"})  # members may move different sizes
+from crossrank.reconstruct.unnumbered import BINDING, BY_ORDER, UNEVEN_OPS, number_operations
+from crossrank.reconstruct.windows import SURE
 
 
 def match(trace: JobTrace) -> Matches:
@@ -33,24 +35,49 @@ def match(trace: JobTrace) -> Matches:
     unmatched: dict[str, int] = {}
     collectives = _match_collectives(trace, unmatched)
     messages = match_messages(trace, unmatched)
-    return Matches(collectives, messages, {reason: n for reason, n in sorted(unmatched.items()) if n})
+    launches = match_launches(trace)
+    unmatched["async_launch"] -= len(launches)
+    return Matches(collectives, messages, launches, {reason: n for reason, n in sorted(unmatched.items()) if n})
 
 
 def _match_collectives(trace: JobTrace, unmatched: dict[str, int]) -> CollectiveMatches:
     spans = _candidates(trace, unmatched)
-    seq, by_order, doubtful = _numbers(trace, spans)
-    unmatched["by_order"] = int((by_order & ~doubtful).sum())
-    unmatched["order_doubtful"] = int(doubtful.sum())
-    key = pack_keys(trace.group[spans], seq, np.where(by_order, trace.op[spans] + 2, 0))
+    seq, sort, confidence = _numbers(trace, spans, unmatched)
+    key = pack_keys(trace.group[spans], seq, sort)
     # Spans are numbered by (rank, lane, start): a stable sort leaves every instance ascending by rank.
     order = np.lexsort((trace.start_ns[spans], trace.rank[spans], key)) if len(spans) else np.empty(0, dtype=np.int64)
+    key, order = _coalesced_apart(trace, spans, key, order, unmatched)
     again = ~first_of_runs(key[order]) & ~first_of_runs(trace.rank[spans][order])
     unmatched["doubled"] = int(again.sum())
     order = order[~again]
     ptr = np.append(np.flatnonzero(first_of_runs(key[order])), len(order)).astype(np.int64)
     if len(order) == 0:
         ptr = np.zeros(1, dtype=np.int64)
-    return _judge(trace, spans[order], ptr, seq[order], doubtful[order], unmatched)
+    return _judge(trace, spans[order], ptr, seq[order], confidence[order], unmatched)
+
+
+def _coalesced_apart(
+    trace: JobTrace, spans: Int64Array, key: Int64Array, order: Int64Array, unmatched: dict[str, int]
+) -> tuple[Int64Array, Int64Array]:
+    """Operations that share a seq on every rank equally often, on one lane each, are several: told apart by their place."""
+    new_key = first_of_runs(key[order])
+    new_run = new_key | first_of_runs(trace.rank[spans][order])
+    if new_run.all():
+        return key, order
+    run = np.cumsum(new_run) - 1
+    first = np.flatnonzero(new_run)
+    count = np.diff(np.append(first, len(order)))
+    lane = trace.lane[spans][order]
+    one_lane = np.minimum.reduceat(lane, first) == np.maximum.reduceat(lane, first)
+    of_key = np.flatnonzero(new_key[first])  # runs that begin an operation
+    even = np.minimum.reduceat(count, of_key) == np.maximum.reduceat(count, of_key)
+    even &= np.minimum.reduceat(one_lane, of_key) & (np.diff(np.append(of_key, len(first))) > 1)
+    apart = even[(np.cumsum(new_key[first]) - 1)][run]
+    place = np.zeros(len(key), dtype=np.int64)
+    place[order] = np.where(apart, place_in_run(new_run), 0)
+    unmatched["coalesced"] = int((apart & (count[run] > 1)).sum())
+    parted = pack_keys(key, place)
+    return parted, np.lexsort((trace.start_ns[spans], trace.rank[spans], parted))
 
 
 def _candidates(trace: JobTrace, unmatched: dict[str, int]) -> Int64Array:
@@ -74,22 +101,22 @@ def _strangers(trace: JobTrace, spans: Int64Array) -> BoolArray:
     return strangers
 
 
-def _numbers(trace: JobTrace, spans: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
-    """Seq of each span as sent or counted, whether it was counted, and whether the count is doubtful."""
+def _numbers(trace: JobTrace, spans: Int64Array, unmatched: dict[str, int]) -> tuple[Int64Array, Int64Array, Float64Array]:
+    """Seq of each span as sent or found, the sort of number it is (equal numbers of two sorts are not equal), and confidence."""
     seq = trace.seq[spans].copy()
-    by_order = ~trace.has_seq[spans]
-    doubtful = np.zeros(len(spans), dtype=np.bool_)
-    if by_order.any():
-        counted = spans[by_order]
-        bucket = pack_keys(trace.group[counted], trace.op[counted])
-        seq[by_order], doubtful[by_order] = number_by_order(
-            bucket, assign_steps(trace)[counted], trace.rank[counted], trace.start_ns[counted]
-        )
-    return seq, by_order, doubtful
+    sort = np.zeros(len(spans), dtype=np.int64)
+    confidence = np.ones(len(spans))
+    counted = np.flatnonzero(~trace.has_seq[spans])
+    if len(counted):
+        seq[counted], sort[counted], confidence[counted] = number_operations(trace, spans[counted])
+    unmatched["by_order"] = int((confidence[counted] == BY_ORDER).sum())
+    unmatched["by_content"] = int((confidence[counted] == SURE).sum())
+    unmatched["order_doubtful"] = int((confidence[counted] < BINDING).sum())
+    return seq, sort, confidence
 
 
 def _judge(
-    trace: JobTrace, member: Int64Array, ptr: Int64Array, seq: Int64Array, doubtful: BoolArray, unmatched: dict[str, int]
+    trace: JobTrace, member: Int64Array, ptr: Int64Array, seq: Int64Array, confidence: Float64Array, unmatched: dict[str, int]
 ) -> CollectiveMatches:
     """What each instance is and whom it binds."""
     size = np.diff(ptr)
@@ -101,14 +128,16 @@ def _judge(
     meaning = _codes_of_equal(words)[trace.op[member]]
     op = _majority(trace.op[member], ptr)
     mismatched = _differs(meaning, meaning >= 0, ptr)
-    same_size_op = ~_is_one_of(words, _UNEVEN_OPS)[op]
+    same_size_op = ~_is_one_of(words, UNEVEN_OPS)[op]
     sent = trace.size_bytes[member]
     mismatched |= same_size_op & _differs(sent, sent > 0, ptr)
+    mismatched |= _differs(trace.dtype[member], trace.dtype[member] >= 0, ptr)
+    sure = _reduce(np.minimum, confidence, first)
     alone = size == 1
     unmatched["mismatched"] = int(mismatched.sum())
     unmatched["alone"] = int((alone & (expected > 1)).sum())
     unmatched["incomplete"] = int((~alone & (size < expected)).sum())
-    binds = ~mismatched & ~alone & (_reduce(np.logical_or, doubtful, first) == False)  # noqa: E712  (an array)
+    binds = ~mismatched & ~alone & (sure >= BINDING)
     to_all, to_root = _is_one_of(words, ROOT_TO_ALL_OPS)[op], _is_one_of(words, ALL_TO_ROOT_OPS)[op]
     root = np.where(binds & (to_all | to_root), _root(trace, member, ptr), -1).astype(np.int32)
     return CollectiveMatches(
@@ -121,6 +150,7 @@ def _judge(
         synchronising=binds & _is_one_of(words, SYNCHRONISING_OPS)[op],
         root=root,
         root_sends=to_all,
+        confidence=sure,
     )
 
 
