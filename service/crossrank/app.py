@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +20,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from crossrank import __version__, timesource
-from crossrank.api import errors, health_routes, import_routes, ingest_routes, job_routes, verdict_routes
+from crossrank.api import errors, health_routes, import_routes, ingest_routes, job_routes, verdict_routes, whatif_routes
 from crossrank.api.connection import GuardedConnection, Waiting
 from crossrank.api.gate import Gate
 from crossrank.api.heartbeat import beat
 from crossrank.api.inflight import Inflight
+from crossrank.api.readiness import Readiness
 from crossrank.api.rooms import Rooms
 from crossrank.api.taking import admit_post
 from crossrank.auth.guard import Guard
@@ -31,6 +33,7 @@ from crossrank.auth.rates import Rates
 from crossrank.auth.tokens import read_tokens
 from crossrank.counters import Counters
 from crossrank.errors import BadParameter, CrossrankError, NotFound, StoreUnavailable
+from crossrank.ingest.warm import warm_up
 from crossrank.limits import Limits
 from crossrank.query.deriver import Deriver
 from crossrank.serving import (
@@ -52,7 +55,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 HTTP_PORT, GRPC_PORT = 4318, 4317  # as OpenTelemetry has them
 DERIVER_STOP_S = 5.0
-ROUTERS = (ingest_routes.router, import_routes.router, health_routes.router, verdict_routes.router, job_routes.router)
+SWITCH_S = (
+    0.001  # how long a thread may keep the interpreter from the event loop; Python's default of 5 ms adds up over the threads
+)
+DAY_NS = 86_400_000_000_000
+ROUTERS = (
+    ingest_routes.router,
+    import_routes.router,
+    health_routes.router,
+    verdict_routes.router,
+    whatif_routes.router,
+    job_routes.router,
+)
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -61,6 +75,8 @@ def limits_of(settings: Settings) -> Limits:
         inflight_bytes=settings.inflight_bytes,
         token_bytes_per_s=settings.token_bytes_per_s,
         token_events_per_s=settings.token_events_per_s,
+        retain_ns=None if settings.retain_days is None else int(settings.retain_days * DAY_NS),
+        retain_job_bytes=settings.retain_job_bytes,
     )
 
 
@@ -87,6 +103,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         suspects=ThreadPoolExecutor(1, thread_name_prefix="suspect"),
         inflight=Inflight(limits.inflight_bytes),
         guard=guard,
+        readiness=Readiness(store, timesource.monotonic_ns),
         topology_lock=threading.Lock(),
     )
 
@@ -99,8 +116,11 @@ def close_rooms(rooms: Rooms) -> None:
     rooms.store.close()
 
 
-def build_api(rooms: Rooms, before_close: Callable[[], object] = lambda: None) -> FastAPI:
-    """The HTTP application over the given parts. before_close: what other doors have to finish before the parts are closed."""
+def build_api(rooms: Rooms, before_close: Callable[[], object] = lambda: None, *, only_local_names: bool = False) -> FastAPI:
+    """The HTTP application over the given parts.
+
+    before_close: what other doors have to finish before the parts are closed. only_local_names: see `Gate`.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -124,7 +144,7 @@ def build_api(rooms: Rooms, before_close: Callable[[], object] = lambda: None) -
     for router in ROUTERS:
         api.include_router(router)
         routes += router.routes
-    api.add_middleware(Gate, rooms=rooms, routes=routes, doors=ingest_routes.DOORS)
+    api.add_middleware(Gate, rooms=rooms, routes=routes, doors=ingest_routes.DOORS, only_local_names=only_local_names)
     return api
 
 
@@ -135,12 +155,13 @@ def serve(settings: Settings) -> None:
     check_door(settings.host, tokens=read_tokens(settings.data) is not None, insecure=settings.insecure)
     listener = listen(settings.host, settings.port)
     rooms = open_rooms(settings, limits_of(settings))
+    warm_up()  # loads the compiled decoders; the first request must not wait for it
     host, port = listener.getsockname()[:2]
     door = _open_grpc(settings, rooms, port, certificate)
     stopping: list[Callable[[], None]] = []  # waits for what gRPC has in hand
     server = DrainingServer(
         uvicorn.Config(
-            build_api(rooms, before_close=lambda: [wait() for wait in stopping]),
+            build_api(rooms, lambda: [wait() for wait in stopping], only_local_names=is_loopback(settings.host)),
             http=partial(GuardedConnection, waiting=Waiting(most_connections())),  # type: ignore[arg-type]  # anything that makes a protocol
             ws="none",
             timeout_keep_alive=KEEP_ALIVE_S,
@@ -157,6 +178,7 @@ def serve(settings: Settings) -> None:
     log.info("serving on %s://%s:%d with data folder %s", scheme, f"[{host}]" if ":" in host else host, port, settings.data)
     if not is_loopback(settings.host) and certificate is None:
         log.warning("there is no TLS: tokens and data pass over the network in clear; give --tls-cert and --tls-key")
+    sys.setswitchinterval(SWITCH_S)
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when all is done; that is a success
     server.run(sockets=[listener])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crossrank.api.access import NEEDS
-from crossrank.app import ROUTERS
+from crossrank.app import ROUTERS, build_api
 from crossrank.auth.tokens import TOKENS_FILE, create_token
 from tests.support.inprocess import InProcess
 
@@ -204,6 +204,17 @@ def test_a_token_over_its_rate_waits_and_nobody_else_does(tmp_path: Path) -> Non
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert answer.json()["error"]["detail"]["budget"] == "token_events"
         assert service.ask("POST", "/v1/events", other, line(OWN, 3)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:4318", 200), ("localhost", 200), ("[::1]:4318", 200), ("10.1.2.3", 200), ("evil.example", 403), ("a.b:80", 403)],
+)
+def test_without_tokens_only_local_names_are_answered(tmp_path: Path, host: str, status: int) -> None:
+    with InProcess(tmp_path) as service:
+        service.api = build_api(service.rooms, only_local_names=True)
+        assert service.request("GET", "/v1/jobs", headers={"Host": host}).status_code == status
+        assert service.request("DELETE", "/v1/jobs/x", headers={"Host": host}).status_code == (404 if status == 200 else 403)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

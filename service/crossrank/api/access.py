@@ -7,6 +7,7 @@ needs `admin`, and a test fails until it is. Health and documentation hold no jo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from starlette.routing import BaseRoute, Match
@@ -73,3 +74,21 @@ def refuse_other_jobs(caller: Caller, pattern: str, job: str | None) -> None:
         raise NotFound(f"there is no job {job!r}", job=job)
     if pattern in ALL_JOBS:
         raise Forbidden(f"this token is for the job {caller.job!r} only; {pattern} is about all of them", job=caller.job)
+
+
+def refuse_foreign_names(host: str) -> None:
+    """Raises Forbidden when the Host header is neither an address nor localhost.
+
+    A web page can make its own name point at this machine and then read what listens here without a password (DNS rebinding);
+    the browser still sends the page's name.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if name in ("", "localhost"):
+        return
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise Forbidden(
+            f"without tokens this service answers to addresses and `localhost` only, not to {name[:100]!r}; "
+            "make a token (`crossrank token create`)"
+        ) from None

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crossrank.api import errors
-from crossrank.api.access import need_of, refuse_other_jobs, route_of
+from crossrank.api.access import need_of, refuse_foreign_names, refuse_other_jobs, route_of
 from crossrank.api.reading import announced_bytes, read_body
 from crossrank.api.rooms import Rooms
 from crossrank.auth.guard import Caller
@@ -31,9 +31,12 @@ _SAFE_HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"referrer-pol
 class Gate:
     """ASGI middleware around the routes."""
 
-    def __init__(self, app: ASGIApp, rooms: Rooms, routes: Sequence[BaseRoute], doors: Mapping[str, Door]) -> None:
-        """doors: answers of POST by exact path."""
+    def __init__(
+        self, app: ASGIApp, rooms: Rooms, routes: Sequence[BaseRoute], doors: Mapping[str, Door], *, only_local_names: bool
+    ) -> None:
+        """doors: answers of POST by exact path. only_local_names: without tokens, refuse requests meant for another host."""
         self._app, self._rooms, self._routes, self._doors = app, rooms, routes, doors
+        self._only_local_names = only_local_names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers the request, whatever happens."""
@@ -52,6 +55,8 @@ class Gate:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         request = Request(scope, receive)
+        if self._only_local_names and not self._rooms.guard.uses_tokens:
+            refuse_foreign_names(request.headers.get("host", ""))
         door = self._doors.get(scope["path"]) if scope["method"] == "POST" else None
         found = (scope["path"], None) if door else route_of(scope, self._routes)
         if found is None:  # no such address or method: says so without asking who calls

@@ -27,7 +27,7 @@ def healthz() -> Response:
 @router.get("/readyz")
 def readyz(rooms: RoomsParam) -> Response:
     """200 when a real query and a real write to the data folder work; else 503 with the reason."""
-    rooms.store.probe()
+    rooms.readiness.check()
     return JsonReply({"status": "ready"})
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Request
 
 from crossrank.api.inflight import Inflight
+from crossrank.api.readiness import Readiness
 from crossrank.auth.guard import Caller, Guard
 from crossrank.counters import Counters
 from crossrank.limits import Limits
@@ -32,6 +33,7 @@ class Rooms:
     suspects: Executor
     inflight: Inflight
     guard: Guard
+    readiness: Readiness
     topology_lock: Lock
 
 
