@@ -92,7 +92,7 @@ def test_a_request_in_hand_is_answered_while_nothing_new_is_taken(tmp_path: Path
     parts = urlsplit(service.url)
     body = event(0, 1).encode()
     with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=30) as half:
-        head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: {NDJSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: {NDJSON}\r\nContent-Length: {len(body)}\r\n\r\n"
         half.sendall(head.encode() + body[:10])
         with service.client() as client:  # the half request is in work once its bytes are counted
             while client.get("/healthz").status_code != 200:
