@@ -132,7 +132,7 @@ class _Finder:
         """Ranks still inside what others have left: by the counters of their dumps, or because they did nothing since."""
         trace = self.timeline.trace
         for rank, span in zip(trace.rank[spans].tolist(), spans.tolist(), strict=True):
-            lo, hi = (int(np.searchsorted(trace.rank, rank, side=s)) for s in ("left", "right"))
+            lo, hi = trace.rows_of(rank)
             later = (
                 (trace.start_ns[lo:hi] > trace.start_ns[span]) & ~self.is_open[lo:hi] & (trace.domain[lo:hi] == trace.domain[span])
             )

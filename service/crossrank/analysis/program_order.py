@@ -44,7 +44,7 @@ class ProgramOrder:
 
     def step_of(self, rank: int) -> int | None:
         """The last step of which anything is known on a rank."""
-        lo, hi = _rows(self._timeline, rank)
+        lo, hi = self._timeline.trace.rows_of(rank)
         last = int(self._timeline.step_of[lo:hi].max()) if hi > lo else NO_STEP
         return None if last == NO_STEP else last
 
@@ -116,15 +116,9 @@ def _moves(by_step: dict[int, list[Operation]]) -> dict[Channel, int]:
     return moves
 
 
-def _rows(timeline: Timeline, rank: int) -> tuple[int, int]:
-    """Spans are numbered by rank first."""
-    lo, hi = (int(np.searchsorted(timeline.trace.rank, rank, side=s)) for s in ("left", "right"))
-    return lo, hi
-
-
 def _learn(timeline: Timeline, rank: int) -> _Rank | None:
     trace = timeline.trace
-    lo, hi = _rows(timeline, rank)
+    lo, hi = trace.rows_of(rank)
     step = timeline.step_of[lo:hi]
     last = int(step.max()) if hi > lo else NO_STEP
     if last == NO_STEP:

@@ -25,7 +25,7 @@ def operation_name(timeline: Timeline, p: Pending) -> str:
 def last_known(timeline: Timeline, rank: int) -> str:
     """What a rank was last known to do."""
     trace = timeline.trace
-    lo, hi = (int(np.searchsorted(trace.rank, rank, side=s)) for s in ("left", "right"))
+    lo, hi = trace.rows_of(rank)
     if lo == hi:
         return "nothing is known of it"
     at = lo + int(np.lexsort((np.arange(hi - lo), timeline.start_ns[lo:hi]))[-1])

@@ -66,6 +66,8 @@ class _Chains:
                 self._sort(rank, p)
         for p, _ in self.found.desynced:
             self.unseen |= set(p.absent) - self.seen
+        if not (self.candidates or self.skips or self.found.stopped or self.found.desynced):
+            self._find_left_out()
         culprits = self._stopped() + self._desynchronised()
         named = {c.rank for c in culprits}
         ends, suspects = self._ends({r: ops for r, ops in self.candidates.items() if r not in named})
@@ -103,19 +105,25 @@ class _Chains:
             self.candidates[rank].append(p)
 
     def _is_past(self, rank: int, p: Pending) -> bool:
-        """Whether the rank is in something that comes after `p` in its own order, so that it will never enter `p`."""
-        if self.lost and set(p.absent) & self.seen != {rank}:
-            return False  # the call may have been asynchronous and its event lost
+        """Whether the rank is in a later step than `p`, so that it will never enter `p`."""
         step = self.order.step_of(rank)
-        if step is None or p.step is None:
-            return False
-        if step != p.step:
-            return step > p.step
-        missed = _as_called_by(rank, p)
-        if missed is None:
-            return False
-        now_in = [op for at in self.open_at[rank] if (op := _own(rank, at)) is not None]
-        return any(self.order.comes_before(rank, missed, op, step) for op in now_in)
+        return step is not None and p.step is not None and step > p.step and self._proves(rank, p)
+
+    def _proves(self, rank: int, p: Pending) -> bool:
+        """Where events are lost, a missing call proves something only if nobody else is missing: then it did not happen."""
+        return not self.lost or set(p.absent) & self.seen == {rank}
+
+    def _find_left_out(self) -> None:
+        """Everybody who is missing somewhere waits elsewhere: looks for who waits in what it calls after what it is missing in."""
+        for p in self.found.pending:
+            for rank in p.absent:
+                missed = _as_called_by(rank, p)
+                step = self.order.step_of(rank)
+                if missed is None or step is None or step != p.step or rank not in self.seen or not self._proves(rank, p):
+                    continue
+                now_in = [op for at in self.open_at[rank] if (op := _own(rank, at)) is not None]
+                if any(self.order.comes_before(rank, missed, op, step) for op in now_in):
+                    self.skips.setdefault((rank, p.group), p)
 
     @cached_property
     def lost(self) -> float:

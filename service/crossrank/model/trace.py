@@ -74,6 +74,11 @@ class JobTrace:
         """Distinct ranks that have at least one usable span, ascending."""
         return np.unique(self.rank)
 
+    def rows_of(self, rank: int) -> tuple[int, int]:
+        """First span of a rank and the one after its last: spans are numbered rank after rank."""
+        wanted = np.int32(rank)  # of the array's own type, else the whole of it is converted
+        return int(np.searchsorted(self.rank, wanted, side="left")), int(np.searchsorted(self.rank, wanted, side="right"))
+
 
 def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
     """Turns identity-merged events (EVENT_SCHEMA, one job attempt) into a JobTrace, whatever their row order.
