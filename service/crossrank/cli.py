@@ -18,6 +18,7 @@ EXIT_CODES: Final[dict[type[errors.CrossrankError], int]] = {
     errors.BadParameter: 2,
     errors.Unreachable: 3,
     errors.NotFound: 4,
+    errors.Damaged: 7,
     errors.CrossrankError: 5,  # anything else the service or the data folder refused
 }
 EXIT_REJECTED: Final = 6
@@ -30,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     epilog="Exit codes: 0 done, 2 wrong usage, 3 no service answers, 4 no such job, 5 refused, 6 done but some events were "
-    "rejected, 130 stopped by Ctrl-C",
+    "rejected, 7 damage found, 130 stopped by Ctrl-C",
 )
 
 Url = Annotated[
@@ -40,6 +41,7 @@ Url = Annotated[
 Folder = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Read this data folder here, without a running service.")
 ]
+OwnFolder = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder; no service may run on it.")]
 From = Annotated[int | None, typer.Option("--from", metavar="STEP", help="First step to look at.")]
 To = Annotated[int | None, typer.Option("--to", metavar="STEP", help="Last step to look at.")]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `crossrank ls` shows it.")]
@@ -253,6 +255,36 @@ def demo(
     from crossrank.commands.demo import run_demo
 
     run_demo(data=data, port=port, speed=speed, once=once)
+
+
+@app.command()
+def stats(url: Url = None, data: Folder = None) -> None:
+    """Show every counter and size of a service, or the sizes of a data folder, with what each means."""
+    from crossrank.commands.stats import run_stats
+
+    run_stats(url=url, data=data)
+
+
+@app.command()
+def verify(data: OwnFolder = Path("data")) -> None:
+    """Read everything in a data folder and say what is damaged, without changing it. Stop its service first.
+
+    Exit code 7 when something that was stored is missing or not as it was written.
+    """
+    from crossrank.commands.verify import run_verify
+
+    run_verify(data)
+
+
+@app.command()
+def rebuild(data: OwnFolder = Path("data")) -> None:
+    """Make a new catalog from the segments when catalog.duckdb is lost or damaged. Stop its service first.
+
+    The old catalog and segments that cannot be read go to DIR/quarantine. The log is kept and replayed at the next start.
+    """
+    from crossrank.commands.rebuild import run_rebuild
+
+    run_rebuild(data)
 
 
 @app.command()

@@ -77,6 +77,12 @@ class TooSlow(CrossrankError):
     code = "too_slow"
 
 
+class Damaged(CrossrankError):
+    """Files of the data folder are not what was written; the message says which."""
+
+    code = "damaged"
+
+
 class Unreachable(CrossrankError):
     """The service does not answer at the address given."""
 

@@ -34,6 +34,10 @@ class Limits:
     wal_bytes: int = 2 << 30  # un-sealed WAL; beyond it 503
     identities: int = 1 << 25  # event versions remembered to recognise resends, 20 to 40 bytes each; beyond it reads merge instead
     jobs: int = 10_000  # jobs in one data folder; events of further ones get 503
+    compact_rows: int = 1_000_000  # most rows of a segment made of smaller ones; also what compaction holds in memory
+    compact_segments: int = 8  # neighbouring small segments of a job that are worth making one of
+    retain_ns: int | None = None  # events received longer ago are removed; None keeps them
+    retain_job_bytes: int | None = None  # of segments of one job; beyond it its oldest ones are removed; None keeps them
     query_rows: int = 10_000  # default page of a list answer
     query_rows_max: int = 262_144
     derive_events: int = 20_000_000  # most events one derivation reads; older steps are left out and the answer says so

@@ -37,4 +37,10 @@ class Settings(BaseSettings):
     token_bytes_per_s: int = Field(default=Limits().token_bytes_per_s, ge=1, description="Body bytes a second of one token.")
     token_events_per_s: int = Field(default=Limits().token_events_per_s, ge=1, description="Events a second of one token.")
     decode_threads: int = Field(default=2, ge=1, le=64, description="Threads that decode request bodies.")
+    retain_days: float | None = Field(
+        default=None, gt=0, description="Events received longer ago are removed. Not set: they are kept."
+    )
+    retain_job_bytes: int | None = Field(
+        default=None, ge=1, description="Bytes of segments of one job; beyond it its oldest are removed. Not set: they are kept."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severe message logged.")

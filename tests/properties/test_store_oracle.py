@@ -1,4 +1,4 @@
-"""Any batches, duplicates, orders, seals, restarts, kills and deletions: the store agrees with an in-memory oracle."""
+"""Any batches, duplicates, orders, seals, compactions, restarts, kills and deletions: the store agrees with an in-memory oracle."""
 
 import tempfile
 from pathlib import Path
@@ -33,7 +33,9 @@ def a_row(draw):
 
 
 BATCH = st.lists(a_row(), min_size=1, max_size=5)
-ACTIONS = st.lists(st.one_of(BATCH, BATCH, BATCH, st.sampled_from(["seal", "close", "kill", "resend"])), min_size=1, max_size=14)
+ACTIONS = st.lists(
+    st.one_of(BATCH, BATCH, BATCH, st.sampled_from(["seal", "close", "kill", "resend", "compact"])), min_size=1, max_size=14
+)
 FILTERS = st.builds(
     EventFilter,
     attempt=st.sampled_from([None, 0, 1]),
@@ -83,11 +85,15 @@ def check(store, oracle, where):
 
 def run(actions, where, folder, **limits):
     oracle, sent = Oracle(), []
+    limits = {"compact_segments": 2, **limits}
     store, kills = open_store(folder, **limits), 0
     try:
         for received, action in enumerate(actions, 1):
             if action == "seal":
                 store.seal()
+            elif action == "compact":
+                store.seal()
+                store.compact()
             elif action == "close":
                 store.close()
                 store = open_store(folder, **limits)

@@ -1,4 +1,4 @@
-"""A job's memtable made ready for its segment: versions merged where all of them are at hand, sorted by start time.
+"""A job's memtable, or several of its segments, made ready for one segment: versions merged where all of them are at hand, sorted by start time.
 
 An identity whose first version is in this memtable has all its versions here: they become one row. If an earlier segment holds
 versions too, closed rows replace their halves (that is right whatever the segment holds), but halves stay apart, because which
@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
-from crossrank.store.content import CLOSED, forms, identity_keys
+from crossrank.store.content import CLOSED, forms, identity_keys, one_chunk
+from crossrank.store.content import marks as content_marks
 from crossrank.store.merge import AMENDS, Plan, apply_plan, column_values, plan
 
 MARKS: pa.DataType = pa.list_(pa.field("element", pa.int32(), nullable=False))
@@ -29,6 +30,38 @@ def condense(events: pa.Table, marks: Int32Array) -> pa.Table:
         rows, row_marks = _merged(events, marks, amends)
     else:
         rows, row_marks = events, _lists(marks, np.arange(len(marks) + 1))
+    return _sorted(rows, row_marks)
+
+
+def recondense(rows: pa.Table, *, merged: bool) -> pa.Table:
+    """The rows of neighbouring segments of one job as those of one, sorted.
+
+    rows: as `condense` returned them, all rows of every segment. merged: versions of one identity become one row by the rules
+    above; not where identities were forgotten, because AMENDS then does not tell which rows are first versions.
+    """
+    lists, events = one_chunk(rows.column("marks")), rows.drop_columns("marks")
+    amends = column_values(events, "flags") & AMENDS != 0
+    if not merged or not amends.any():
+        return _sorted(events, lists)
+    keys = identity_keys(events, 0)
+    several = np.isin(keys, np.unique(keys[amends]))
+    versions = events.filter(pa.array(several)).combine_chunks()
+    version_lists = lists.filter(pa.array(several))
+    p = plan(versions, content_marks(versions))
+    one = apply_plan(versions, p)
+    done = p.whole | (forms(one) == CLOSED) & (p.base == p.tail)
+    apart = np.sort(_rows_of(p, ~done))
+    ordered = version_lists.take(pa.array(p.order))
+    ends = np.append(0, np.cumsum(ordered.value_lengths().to_numpy(zero_copy_only=False))).astype(np.int64)
+    joined = _lists(ordered.flatten().to_numpy(zero_copy_only=False), ends[p.ptr]).filter(pa.array(done))
+    tables = [events.filter(pa.array(~several)), one.filter(pa.array(done)), versions.take(pa.array(apart))]
+    return _sorted(
+        pa.concat_tables(tables),
+        pa.concat_arrays([lists.filter(pa.array(~several)), joined, version_lists.take(pa.array(apart))]),
+    )
+
+
+def _sorted(rows: pa.Table, row_marks: pa.Array) -> pa.Table:
     rows = rows.append_column(pa.field("marks", MARKS, nullable=False), row_marks)
     order = [("start_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
     return rows.take(pc.sort_indices(rows, sort_keys=order)).combine_chunks()

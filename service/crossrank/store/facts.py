@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from crossrank.model.arrays import Int32Array, Int64Array
-from crossrank.store.memtable import Memtable
+
+if TYPE_CHECKING:
+    from crossrank.store.memtable import Memtable
+
+
+EXPIRED: Final = "expired"  # the reason under which rows are counted that retention took away
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ from crossrank.errors import NotFound
 from crossrank.model.arrays import Int8Array, Int32Array
 from crossrank.model.post import Post, Receipt, Rejection
 from crossrank.store.content import identity_keys, marks, one_chunk, raw_values
-from crossrank.store.facts import Frozen, JobEntry, JobFacts, Part, Tally
+from crossrank.store.facts import EXPIRED, Frozen, JobEntry, JobFacts, Part, Tally
 from crossrank.store.identity import AMENDING, CONFLICTING, DUPLICATE
 from crossrank.store.memtable import Memtable
 from crossrank.store.merge import AMENDS, CONFLICT, column_values, replaced
 from crossrank.store.remembered import Remembered, Take
-from crossrank.store.snapshot import Pins, Snapshot
+from crossrank.store.snapshot import Hold, Pins, Snapshot
 from crossrank.store.source import SegmentFile
 
 _REJECT_ROWS_MAX: Final = 4096  # distinct (rank, reason) counted per job; further ranks are counted together under no rank
@@ -52,8 +52,9 @@ class Job:
 class Jobs:
     """All jobs. `lock` guards every field; it is held for short times only."""
 
-    def __init__(self, *, salt: int, identities_max: int, jobs_max: int, monotonic_ns: Callable[[], int]) -> None:
-        """salt: of the identity keys, chosen at each start. identities_max, jobs_max: bounds on memory."""
+    def __init__(self, *, pins: Pins, salt: int, identities_max: int, jobs_max: int, monotonic_ns: Callable[[], int]) -> None:
+        """pins: keep files that are read. salt: of the identity keys, chosen at each start. *_max: bounds on memory."""
+        self._pins = pins
         self.lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._salt = salt
@@ -70,7 +71,7 @@ class Jobs:
         for f in facts:
             rejects = Counter({(rank, reason): n for rank, reason, n in f.rejects})
             self._jobs[f.job] = Job(f, rejects=rejects)
-        for segment in segments:
+        for segment in sorted(segments, key=lambda s: (s.info.covers_from, s.info.path)):
             job = self._jobs.setdefault(segment.info.job, Job(JobFacts(segment.info.job)))
             job.segments += (segment,)
         self._versions = itertools.count(1 + max((j.facts.version for j in self._jobs.values()), default=0))
@@ -148,11 +149,12 @@ class Jobs:
                 job.facts = replace(job.facts, last_received_ns=max(job.facts.last_received_ns, post.received_ns))
                 self._touch(job)
 
-    def set_topology(self, name: str, topology: str) -> None:
+    def set_topology(self, name: str, topology: str, received_ns: int) -> None:
         """Enters a logged topology (JSON)."""
         job = self._job(name)
         with self.lock:
-            job.facts = replace(job.facts, topology=topology, version=next(self._versions))
+            last = max(job.facts.last_received_ns, received_ns)
+            job.facts = replace(job.facts, topology=topology, last_received_ns=last, version=next(self._versions))
             self._touch(job)
 
     def remove(self, name: str) -> tuple[SegmentFile, ...]:
@@ -167,6 +169,14 @@ class Jobs:
             self.memtable_rows -= job.memtable.rows + (job.sealing.rows if job.sealing else 0)
             return job.segments
 
+    def remove_idle(self, name: str, before_ns: int) -> tuple[SegmentFile, ...] | None:
+        """Enters a logged expiry: removes the job as `remove` does, unless something of it was received since; then None."""
+        with self.lock:
+            job = self._jobs.get(name)
+            if job is None or job.facts.last_received_ns >= before_ns:
+                return None
+        return self.remove(name)
+
     def _job(self, name: str) -> Job:
         with self.lock:
             job = self._jobs.get(name)
@@ -180,14 +190,14 @@ class Jobs:
             raise NotFound(f"there is no job {name!r}", job=name)
         return job
 
-    def snapshot(self, name: str, pins: Pins) -> Snapshot:
+    def snapshot(self, name: str) -> Snapshot:
         """The job's events as of now. Raises NotFound."""
         with self.lock:
             job = self._get(name)
             memory = [m.view() for m in (job.sealing, job.memtable) if m is not None]
             facts = job.current_facts()
             snapshot = Snapshot(name, facts.version, job.segments, memory, merge_all=facts.forgot, attempts=facts.attempts)
-            pins.pin(snapshot, tuple(s.path for s in job.segments))
+            self._pins.pin(snapshot, tuple(s.path for s in job.segments))
         return snapshot
 
     def facts(self, name: str) -> JobFacts:
@@ -231,6 +241,37 @@ class Jobs:
         with self.lock:
             return [s for job in self._jobs.values() for s in job.segments]
 
+    def segments_by_job(self) -> dict[str, tuple[SegmentFile, ...]]:
+        """The segments of each job, by name; in the order in which their rows were received."""
+        with self.lock:
+            return {name: job.segments for name, job in sorted(self._jobs.items())}
+
+    def hold(self, segments: Sequence[SegmentFile]) -> Hold:
+        """Keeps the files on disk as long as the result lives."""
+        held = Hold()
+        self._pins.pin(held, tuple(s.path for s in segments))
+        return held
+
+    def place_of(self, name: str, run: Sequence[SegmentFile]) -> int | None:
+        """Where these neighbouring segments stand among those of the job; None when they do not any more."""
+        with self.lock:
+            job = self._jobs.get(name)
+            return None if job is None else _place_of(job.segments, run)
+
+    def exchange(self, name: str, run: Sequence[SegmentFile], new: SegmentFile | None, *, expired: int = 0) -> None:
+        """Swaps neighbouring segments for the one made of them, or for none, in one moment for every reader.
+
+        expired: rows that are no longer there. They are counted among the rejects, so that answers say what is missing.
+        """
+        with self.lock:
+            job = self._jobs[name]
+            at = _place_of(job.segments, run)
+            assert at is not None, name
+            job.segments = job.segments[:at] + (() if new is None else (new,)) + job.segments[at + len(run) :]
+            if expired:
+                job.rejects[None, EXPIRED] += expired
+                job.facts = replace(job.facts, version=next(self._versions))
+
     @property
     def identities(self) -> int:
         """Marks held in memory."""
@@ -241,9 +282,11 @@ class Jobs:
         with self.lock:
             job = self._jobs[name]
             segments, memtables = job.segments, [m for m in (job.sealing, job.memtable) if m is not None]
+            held = self.hold(segments)
         readable = [segment.give_identities(self._salt, take) for segment in segments]
         for memtable in memtables:
             take(identity_keys(memtable.table(), self._salt), memtable.marks())
+        del held
         return all(readable)
 
     def _mark_forgotten(self) -> None:
@@ -252,6 +295,13 @@ class Jobs:
             with self.lock:
                 job.facts = replace(job.facts, forgot=True)
                 self._touch(job)
+
+
+def _place_of(segments: Sequence[SegmentFile], run: Sequence[SegmentFile]) -> int | None:
+    for at in range(len(segments) - len(run) + 1):
+        if all(a is b for a, b in zip(segments[at : at + len(run)], run, strict=True)):
+            return at
+    return None
 
 
 def _flagged(part: Part, relation: Int8Array) -> tuple[pa.Table, Int32Array, int]:

@@ -23,7 +23,7 @@ import duckdb_extension_ducklake
 
 from crossrank._assets import asset_folder
 from crossrank.errors import StoreUnavailable
-from crossrank.store.facts import JobFacts, Tally
+from crossrank.store.facts import EXPIRED, JobFacts, Tally
 from crossrank.store.migrate import migrate, read_migrations
 from crossrank.store.segment import SEGMENT_FOLDER, SegmentInfo, columns_of
 from crossrank.store.wal import sync_folder
@@ -53,10 +53,10 @@ class Contents:
 class Lake:
     """The catalog of one data folder. All methods may be called from any thread; they wait for each other."""
 
-    def __init__(self, data: Path, *, now_ns: int) -> None:
-        """Opens or creates the catalog. Raises StoreUnavailable when it is newer than this release or cannot be read."""
+    def __init__(self, data: Path, *, now_ns: int, catalog: str = "catalog.duckdb") -> None:
+        """Opens or creates the catalog; `catalog` is its file's name. Raises StoreUnavailable when it is newer than this release or cannot be read."""
         self._data = data
-        self._catalog = data / "catalog.duckdb"
+        self._catalog = data / catalog
         self.folder = data / "lake"
         segments = self.folder / SEGMENT_FOLDER
         segments.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ class Lake:
         try:
             self._connection = _attached(self._catalog, self.folder)
         except duckdb.Error as fault:
-            raise StoreUnavailable(f"the catalog {self._catalog} cannot be opened: {fault}") from fault
+            raise unusable(self._catalog, fault) from fault
         try:
             migrate(self._connection, migrations, now_ns=now_ns)
         except BaseException:
@@ -76,12 +76,18 @@ class Lake:
         sync_folder(data)
 
     def contents(self) -> Contents:
-        """Everything the store needs to start."""
+        """Everything the store needs to start. Raises StoreUnavailable."""
         with self._lock:
-            names = ", ".join(f.name for f in fields(SegmentInfo))
-            rows = self._connection.execute(f"SELECT {names} FROM lake.segments ORDER BY path").fetchall()  # noqa: S608  - our own names
-            floor, number = self._connection.execute("SELECT wal_floor, next_segment FROM lake.handover").fetchall()[0]
-            return Contents([SegmentInfo(*row) for row in rows], self._jobs(), floor, number)
+            try:
+                return self._contents()
+            except duckdb.Error as fault:
+                raise unusable(self._catalog, fault) from fault
+
+    def _contents(self) -> Contents:
+        names = ", ".join(f.name for f in fields(SegmentInfo))
+        rows = self._connection.execute(f"SELECT {names} FROM lake.segments ORDER BY path").fetchall()  # noqa: S608  - our own names
+        floor, number = self._connection.execute("SELECT wal_floor, next_segment FROM lake.handover").fetchall()[0]
+        return Contents([SegmentInfo(*row) for row in rows], self._jobs(), floor, number)
 
     def _jobs(self) -> list[JobFacts]:
         rejects: dict[str, list[tuple[int | None, str, int]]] = {}
@@ -111,22 +117,68 @@ class Lake:
             if connection.execute("SELECT wal_floor FROM lake.handover").fetchall()[0][0] >= wal_floor:
                 return
             for segment in segments:
-                path = str(self.folder / segment.path)
-                options = "ignore_extra_columns => true"  # `marks` is ours alone
-                connection.execute(f"CALL ducklake_add_data_files('lake', 'events', ?, {options})", [path])
-                values = list(columns_of(segment).values())
-                connection.execute(f"INSERT INTO lake.segments VALUES ({_marks(len(values))})", values)  # noqa: S608
+                self._register(segment)
             for facts in jobs:
                 self._forget_facts(facts.job)
                 self._insert_facts(facts)
             connection.execute("UPDATE lake.handover SET wal_floor = ?, next_segment = ?", [wal_floor, next_segment])
+
+    def _register(self, segment: SegmentInfo) -> None:
+        options = "ignore_extra_columns => true"  # `marks` is ours alone
+        self._connection.execute(f"CALL ducklake_add_data_files('lake', 'events', ?, {options})", [str(self.folder / segment.path)])
+        values = list(columns_of(segment).values())
+        self._connection.execute(f"INSERT INTO lake.segments VALUES ({_marks(len(values))})", values)  # noqa: S608
+
+    def swap(self, old: Sequence[SegmentInfo], new: SegmentInfo | None, *, expired: int, next_segment: int) -> None:
+        """Replaces segments of a job by the one made of them, or by none: all of it or nothing. The files themselves stay.
+
+        expired: rows that go with them, added to the job's rejects. May be repeated after a failure; what turns out to have been
+        done is not done twice. Raises StoreUnavailable.
+        """
+        try:
+            self._swap(old, new, expired=expired, next_segment=next_segment)
+        except StoreUnavailable:
+            self._unlist([s.path for s in old])
+            self._swap(old, new, expired=expired, next_segment=next_segment, is_listed=False)
+
+    def _swap(
+        self, old: Sequence[SegmentInfo], new: SegmentInfo | None, *, expired: int, next_segment: int, is_listed: bool = True
+    ) -> None:
+        paths = [s.path for s in old]
+        with self._transaction() as connection:
+            listed = "FROM lake.segments WHERE list_contains(?, path)"
+            if connection.execute(f"SELECT count(*) {listed}", [paths]).fetchall() == [(0,)]:
+                return
+            connection.execute(f"DELETE {listed}", [paths])
+            if is_listed:
+                self._unregister(old)
+            if new is not None:
+                self._register(new)
+            if expired:
+                of_job = [old[0].job, EXPIRED]
+                before = "SELECT coalesce(sum(events), 0) FROM lake.rejects WHERE job = ? AND rank IS NULL AND reason = ?"
+                (count,) = connection.execute(before, of_job).fetchall()[0]
+                connection.execute("DELETE FROM lake.rejects WHERE job = ? AND rank IS NULL AND reason = ?", of_job)
+                connection.execute("INSERT INTO lake.rejects VALUES (?, NULL, ?, ?)", [*of_job, count + expired])
+            connection.execute("UPDATE lake.handover SET next_segment = greatest(next_segment, ?)", [next_segment])
+
+    def _unregister(self, segments: Sequence[SegmentInfo]) -> None:
+        """Takes whole files of a job out of DuckLake's table, which reads them for it; by the time of receipt it reads few others."""
+        files = [str(self.folder / s.path) for s in segments]
+        received = [(s.received_min_ns, s.received_max_ns) for s in segments]
+        known = [(least, most) for least, most in received if least is not None and most is not None]
+        within, bounds = "", list[int]()
+        if len(known) == len(received):
+            within, bounds = " AND received_ns BETWEEN ? AND ?", [min(k[0] for k in known), max(k[1] for k in known)]
+        delete = f"DELETE FROM lake.events WHERE job = ? AND list_contains(?, filename){within}"  # noqa: S608  - our own words
+        self._connection.execute(delete, [segments[0].job, files, *bounds])
 
     def remove(self, jobs: Collection[str]) -> None:
         """Takes the files and facts of jobs out of the catalog; the files themselves stay. Raises StoreUnavailable."""
         try:
             self._remove(jobs)
         except StoreUnavailable:
-            self._unlist(jobs)
+            self._unlist(self._paths_of(jobs))
             self._remove(jobs)
 
     def _remove(self, jobs: Collection[str]) -> None:
@@ -136,13 +188,18 @@ class Lake:
                 connection.execute("DELETE FROM lake.segments WHERE job = ?", [job])
                 connection.execute("DELETE FROM lake.events WHERE job = ?", [job])
 
-    def _unlist(self, jobs: Collection[str]) -> None:
-        """Strikes the files of jobs from DuckLake's own list: a plain DELETE must read them and fails when one is damaged."""
+    def _paths_of(self, jobs: Collection[str]) -> list[str]:
+        with self._lock:
+            try:
+                asked = "SELECT path FROM lake.segments WHERE list_contains(?, job)"
+                return [path for (path,) in self._connection.execute(asked, [sorted(jobs)]).fetchall()]
+            except duckdb.Error:
+                return []
+
+    def _unlist(self, paths: Sequence[str]) -> None:
+        """Strikes files from DuckLake's own list: a plain DELETE must read them and fails when one is damaged."""
         with self._lock, contextlib.suppress(duckdb.Error):
-            paths = self._connection.execute(
-                "SELECT path FROM lake.segments WHERE list_contains(?, job)", [sorted(jobs)]
-            ).fetchall()
-            names = [Path(path).name for (path,) in paths]
+            names = [Path(path).name for path in paths]
             files = "SELECT data_file_id FROM __ducklake_metadata_lake.ducklake_data_file WHERE list_contains(?, path)"
             for table in ("ducklake_file_column_stats", "ducklake_data_file"):
                 self._connection.execute(
@@ -199,15 +256,33 @@ class Lake:
 
     def tidy(self) -> None:
         """Drops the lake's record of states older than a day. Segments that were deleted long ago leave the catalog for good."""
-        with self._lock:
+        with self._lock, contextlib.suppress(duckdb.Error):  # tried again at the next start
             for call in ("ducklake_expire_snapshots", "ducklake_cleanup_old_files"):
                 older = f"older_than => now()::TIMESTAMPTZ - INTERVAL {_KEEP_DAYS} DAY"
                 self._connection.execute(f"SELECT count(*) FROM {call}('lake', {older})").fetchall()  # noqa: S608
+
+    def listed(self) -> set[str]:
+        """Paths, below the lake folder, of the files that DuckLake's own list names. Raises StoreUnavailable."""
+        asked = "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE end_snapshot IS NULL AND path_is_relative"
+        with self._lock:
+            try:
+                rows = self._connection.execute(asked).fetchall()
+            except duckdb.Error as fault:
+                raise unusable(self._catalog, fault) from fault
+        return {f"{SEGMENT_FOLDER}/{Path(path).name}" for (path,) in rows}
 
     def close(self) -> None:
         """Closes the catalog file."""
         with self._lock:
             self._connection.close()
+
+
+def unusable(catalog: Path, fault: Exception) -> StoreUnavailable:
+    """What to say about a catalog that cannot be read."""
+    return StoreUnavailable(
+        f"the catalog {catalog} cannot be opened: {fault}. `crossrank rebuild --data {catalog.parent}` makes a new one from the"
+        " segments; nothing was changed."
+    )
 
 
 def _attached(catalog: Path, folder: Path) -> duckdb.DuckDBPyConnection:

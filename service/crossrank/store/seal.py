@@ -17,12 +17,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 from crossrank.counters import Counters
 from crossrank.errors import StoreUnavailable
 from crossrank.store.condense import condense
-from crossrank.store.facts import Frozen
+from crossrank.store.facts import Frozen, JobFacts
 from crossrank.store.jobs import Jobs
 from crossrank.store.lake import Lake
 from crossrank.store.memtable import Memtable
@@ -30,9 +29,6 @@ from crossrank.store.segment import SegmentInfo, write_segment
 from crossrank.store.snapshot import Pins
 from crossrank.store.source import SegmentFile
 from crossrank.store.wal import Wal
-
-_TICK_S: Final = 1.0
-_RETRY_S: Final = 5.0
 
 
 class Sealer:
@@ -90,7 +86,7 @@ class Sealer:
         try:
             for job, memtable in sorted(frozen.memtables.items()):
                 if job not in self._written:
-                    self._written[job] = self._write(job, memtable)
+                    self._written[job] = self._write(frozen.facts[job], memtable)
         except OSError as fault:
             raise StoreUnavailable(f"a segment cannot be written: {fault}") from fault
         segments = [info for _, info in sorted(self._written.items())]
@@ -105,37 +101,21 @@ class Sealer:
         with contextlib.suppress(OSError):  # the next seal or start deletes them; they no longer count
             self._wal.drop_below(frozen.wal_floor)
 
-    def _write(self, job: str, memtable: Memtable) -> SegmentInfo:
-        number, self._next_segment = self._next_segment, self._next_segment + 1
-        return write_segment(self._lake.folder, number, job, condense(memtable.table(), memtable.marks()))
+    def _write(self, facts: JobFacts, memtable: Memtable) -> SegmentInfo:
+        return write_segment(self._lake.folder, self.new_number(), condense(memtable.table(), memtable.marks()), facts)
+
+    def new_number(self) -> int:
+        """A number for a segment, given once."""
+        with self.lock:
+            number, self._next_segment = self._next_segment, self._next_segment + 1
+            return number
+
+    @property
+    def next_segment(self) -> int:
+        """The first number that no segment was ever given."""
+        return self._next_segment
 
 
 def segment_file(lake: Path, info: SegmentInfo, counters: Counters) -> SegmentFile:
     """The source of a segment, which counts itself when it is found damaged."""
     return SegmentFile(lake, info, lambda _: counters.add("segments_damaged"))
-
-
-class SealTrigger:
-    """The background thread that seals when it is due."""
-
-    def __init__(self, seal_if_due: Callable[[], None], counters: Counters) -> None:
-        """seal_if_due: called each second; it may raise StoreUnavailable, and is then left alone for some seconds."""
-        self._seal_if_due, self._counters = seal_if_due, counters
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="crossrank-seal", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the thread, after a seal that may be running."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        pause_s = _TICK_S
-        while not self._stop.wait(pause_s):
-            pause_s = _TICK_S
-            try:
-                self._seal_if_due()
-            except Exception:  # noqa: BLE001  - counted and tried again; the rows stay readable and in the log
-                self._counters.add("seals_failed")
-                pause_s = _RETRY_S

@@ -4,8 +4,12 @@ Anyone can read the file without us: plain columns of the event schema, each wit
 and in the footer the job, row count, ranks, time range and format. One column is ours: `marks` (see `content`), by which resends
 are recognised after a restart.
 
-Times and sequence numbers are delta-packed, words and small numbers dictionary-coded, pages zstd-compressed. Parquet readers do
-not verify what they read, so the CRC-32C of the whole file stands in the catalog and is checked before the first use.
+Times and sequence numbers are delta-packed, words and small numbers dictionary-coded, pages zstd-compressed; trace ids have a
+Bloom filter in each row group (see `bloom`). Parquet readers do not verify what they read, so the CRC-32C of the whole file
+stands in the catalog and is checked before the first use.
+
+The footer also holds what a lost catalog has to be built from again: everything in `SegmentInfo` that is not a property of the
+file itself, and the facts of the job as of the time of sealing (`crossrank.facts`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import google_crc32c
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +29,7 @@ import pyarrow.parquet as pq
 
 from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.store.condense import MARKS
+from crossrank.store.facts import JobFacts
 from crossrank.store.merge import AMENDS, column_values
 from crossrank.store.wal import sync_folder
 
@@ -36,11 +42,19 @@ _ROW_GROUP_ROWS: Final = 122_880
 _DELTA: Final = ("start_ns", "end_ns", "received_ns", "seq")
 _PLAIN: Final = {*_DELTA, "span_id", "value", "is_async", "marks.list.element", "links.list.element"}
 _READ_BYTES: Final = 1 << 20
+_FALSE_POSITIVES: Final = 0.02  # of the filters on trace ids: a row group is read in vain that often
+_FOOTER: Final = "crossrank."
+_FACTS: Final = "facts"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One row of the catalog's `segments` table, whose columns these are."""
+    """One row of the catalog's `segments` table, whose columns these are.
+
+    covers_from, covers_to: the numbers of the segments whose rows these are; its own number twice unless it was compacted. A file
+    whose numbers lie within those of a later file of the job has been replaced by it. They also give the order of the segments.
+    received_min_ns, received_max_ns: oldest and newest time of receipt, None where not known.
+    """
 
     path: str
     job: str
@@ -58,6 +72,10 @@ class SegmentInfo:
     size_bytes: int
     crc32c: int
     format: int = SEGMENT_FORMAT
+    covers_from: int = 0
+    covers_to: int = 0
+    received_min_ns: int | None = None
+    received_max_ns: int | None = None
 
 
 def segment_path(number: int) -> str:
@@ -65,18 +83,21 @@ def segment_path(number: int) -> str:
     return f"{SEGMENT_FOLDER}/{number:08d}.parquet"
 
 
-def write_segment(lake: Path, number: int, job: str, rows: pa.Table) -> SegmentInfo:
+def write_segment(
+    lake: Path, number: int, rows: pa.Table, facts: JobFacts, *, covers: tuple[int, int] | None = None
+) -> SegmentInfo:
     """Writes condensed rows as a file that is complete and durable under its name, or not there at all.
 
-    rows: SEGMENT_SCHEMA, as `condense` returns them. Raises OSError.
+    rows: SEGMENT_SCHEMA, as `condense` returns them. facts: of the job as of now. covers: first and last number of the segments
+    that it replaces. Raises OSError.
     """
     path = lake / segment_path(number)
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = _about(rows)
-    footer = {f"crossrank.{k}": str(v) for k, v in {"job": job, "format": SEGMENT_FORMAT, **about}.items()}
+    covers_from, covers_to = covers or (number, number)
+    about = {**about_rows(rows), "covers_from": covers_from, "covers_to": covers_to}
     temporary = path.with_suffix(".tmp")
     try:
-        _write_parquet(rows.cast(SEGMENT_SCHEMA).replace_schema_metadata(footer), temporary)
+        _write_parquet(rows.cast(SEGMENT_SCHEMA), temporary, _footer(facts, about))
         size = _sync(temporary)
         crc = file_crc(temporary)
         temporary.rename(path)
@@ -86,7 +107,25 @@ def write_segment(lake: Path, number: int, job: str, rows: pa.Table) -> SegmentI
             with contextlib.suppress(OSError):
                 left.unlink(missing_ok=True)
         raise
-    return SegmentInfo(path=segment_path(number), job=job, size_bytes=size, crc32c=crc, **about)
+    return SegmentInfo(path=segment_path(number), job=facts.job, size_bytes=size, crc32c=crc, **about)
+
+
+def _footer(facts: JobFacts, about: dict[str, Any]) -> dict[str, str]:
+    """What stands in the file's footer: plain text for the job, JSON for the rest."""
+    said = {_FACTS: facts, "format": SEGMENT_FORMAT, **about}
+    return {f"{_FOOTER}job": facts.job} | {f"{_FOOTER}{k}": msgspec.json.encode(v).decode() for k, v in said.items()}
+
+
+def read_footer(path: str, metadata: pq.FileMetaData, *, size_bytes: int, crc32c: int) -> tuple[SegmentInfo, JobFacts]:
+    """What a file says about itself. Raises ValueError when that is not what a segment says."""
+    said = {k.decode(): v for k, v in (metadata.metadata or {}).items()}
+    named = {k.removeprefix(_FOOTER): v for k, v in said.items() if k.startswith(_FOOTER)}
+    if "job" not in named or _FACTS not in named:
+        raise ValueError("it is not a segment of this service")
+    job = named.pop("job").decode()
+    facts = msgspec.json.decode(named.pop(_FACTS), type=JobFacts)
+    about = {k: msgspec.json.decode(v) for k, v in named.items()}
+    return msgspec.convert({"path": path, "job": job, "size_bytes": size_bytes, "crc32c": crc32c, **about}, SegmentInfo), facts
 
 
 def _sync(path: Path) -> int:
@@ -113,24 +152,36 @@ def columns_of(info: SegmentInfo) -> dict[str, object]:
     return asdict(info)
 
 
-def _write_parquet(rows: pa.Table, path: Path) -> None:
+def _write_parquet(rows: pa.Table, path: Path, footer: dict[str, str]) -> None:
     leaves = [name + (".list.element" if pa.types.is_list(rows.schema.field(name).type) else "") for name in rows.schema.names]
-    pq.write_table(
-        rows,
+    traces = _most_traces(rows)
+    with pq.ParquetWriter(
         path,
+        rows.schema,
         compression="zstd",
         compression_level=1,
-        row_group_size=_ROW_GROUP_ROWS,
         use_dictionary=[leaf for leaf in leaves if leaf not in _PLAIN],
         column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
         write_page_checksum=True,
-    )
+        bloom_filter_options={"trace_id": {"ndv": traces, "fpp": _FALSE_POSITIVES}} if traces else None,
+    ) as writer:
+        writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+        writer.add_key_value_metadata(footer)
 
 
-def _about(rows: pa.Table) -> dict[str, Any]:
+def _most_traces(rows: pa.Table) -> int:
+    """The greatest number of distinct trace ids in a row group: what its filter has to hold."""
+    ids = rows.column("trace_id")
+    if ids.null_count == len(ids):
+        return 0
+    return max(pc.count_distinct(ids.slice(at, _ROW_GROUP_ROWS)).as_py() for at in range(0, len(ids), _ROW_GROUP_ROWS))
+
+
+def about_rows(rows: pa.Table) -> dict[str, Any]:
     """What the footer and the catalog say about the rows."""
     ranks, attempts = column_values(rows, "rank"), column_values(rows, "attempt")
     start, end = pc.min_max(rows.column("start_ns")).as_py(), pc.max(rows.column("end_ns")).as_py()
+    received = pc.min_max(rows.column("received_ns")).as_py()
     return {
         "rows": len(rows),
         "amends": int(np.count_nonzero(column_values(rows, "flags") & AMENDS)),
@@ -143,4 +194,6 @@ def _about(rows: pa.Table) -> dict[str, Any]:
         "start_max_ns": start["max"],
         "end_max_ns": end,
         "has_open": bool(rows.column("start_ns").null_count or rows.column("end_ns").null_count),
+        "received_min_ns": received["min"],
+        "received_max_ns": received["max"],
     }

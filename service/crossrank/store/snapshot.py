@@ -25,9 +25,13 @@ from crossrank.store.filter import EventFilter
 from crossrank.store.merge import cleared, merge
 from crossrank.store.source import DamagedSegment, SegmentFile, Source, TableSource, is_among
 
-__all__ = ["EventFilter", "Pins", "Snapshot"]
+__all__ = ["EventFilter", "Hold", "Pins", "Snapshot"]
 
 _EVERYTHING: Final = EventFilter()
+
+
+class Hold:
+    """Keeps the files it is pinned to for as long as it lives."""
 
 
 class Pins:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from crossrank.model.arrays import Int32Array, Int64Array
 from crossrank.model.columns import EVENT_SCHEMA
+from crossrank.store.bloom import may_hold, xxh64
 from crossrank.store.content import KEY_COLUMNS, identity_keys, one_chunk
 from crossrank.store.filter import EventFilter
 from crossrank.store.merge import AMENDS, column_values
@@ -115,6 +116,10 @@ class SegmentFile:
                 if hit.any():
                     yield file.read_row_group(group, columns=EVENT_SCHEMA.names).filter(pa.array(hit))
 
+    def whole(self) -> Iterator[pa.Table]:
+        """Everything in the file, as it stands there."""
+        return self._groups(SEGMENT_SCHEMA.names, EventFilter())
+
     def give_identities(self, salt: int, take: Callable[[Int64Array, Int32Array], None]) -> bool:
         """Hands keys and marks of all versions in the file to `take`; False, instead of a fault, when it is damaged."""
         try:
@@ -128,9 +133,17 @@ class SegmentFile:
 
     def _groups(self, columns: Sequence[str], where: EventFilter) -> Iterator[pa.Table]:
         with _Reading(self) as file:
-            for group in range(file.num_row_groups):
-                if where.may_match(*_bounds(file.metadata.row_group(group))):
-                    yield file.read_row_group(group, columns=list(columns))
+            groups = [g for g in range(file.num_row_groups) if where.may_match(*_bounds(file.metadata.row_group(g)))]
+            if where.trace_id is not None and groups:
+                groups = self._holding_trace(file, groups, where.trace_id)
+            for group in groups:
+                yield file.read_row_group(group, columns=list(columns))
+
+    def _holding_trace(self, file: pq.ParquetFile, groups: Sequence[int], trace_id: bytes) -> list[int]:
+        """The row groups that may hold spans of a trace, by their Bloom filters."""
+        leaf, hashed = SEGMENT_SCHEMA.get_field_index("trace_id"), xxh64(trace_id)  # lists before it have one leaf each
+        with self.path.open("rb", buffering=0) as raw:
+            return [g for g in groups if may_hold(raw.fileno(), file.metadata.row_group(g).column(leaf), hashed)]
 
     def open_verified(self) -> pq.ParquetFile:
         """The file, verified once per process. Raises DamagedSegment."""

@@ -16,9 +16,11 @@ import contextlib
 import os
 import re
 import secrets
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,17 +34,22 @@ from crossrank.model.post import Admitted, Post, Receipt
 from crossrank.store.facts import JobEntry
 from crossrank.store.group_commit import GroupCommit
 from crossrank.store.jobs import Jobs
-from crossrank.store.lake import Lake
+from crossrank.store.lake import Contents, Lake
 from crossrank.store.lock import FolderLock
 from crossrank.store.replay import replay
-from crossrank.store.seal import Sealer, SealTrigger, segment_file
+from crossrank.store.scrub import move_away
+from crossrank.store.seal import Sealer, segment_file
 from crossrank.store.segment import SEGMENT_FOLDER
 from crossrank.store.snapshot import Pins, Snapshot
+from crossrank.store.source import SegmentFile
+from crossrank.store.ticker import Ticker
+from crossrank.store.upkeep import Upkeep
 from crossrank.store.wal import Wal, sync_folder
 from crossrank.timesource import monotonic_ns
 
 _TOPOLOGY: Final = "@topology"  # routes of records that are not requests
 _DELETE: Final = "@delete"
+_EXPIRE: Final = "@expire"
 _SEGMENT_NAME: Final = re.compile(r"\d{8}\.(parquet|tmp)")
 Decode = Callable[[Post], Admitted]
 
@@ -60,7 +67,10 @@ class Store:
         self._wal = Wal(folder)
         is_new = not (folder / "catalog.duckdb").exists()
         if is_new and any((folder / "lake" / SEGMENT_FOLDER).glob("*.parquet")):
-            raise StoreUnavailable(f"{folder} has segments but no catalog.duckdb; put it back. Nothing was changed.")
+            raise StoreUnavailable(
+                f"{folder} has segments but no catalog.duckdb. Put it back, or make a new one from the segments with"
+                f" `crossrank rebuild --data {folder}`. Nothing was changed."
+            )
         self._lake = Lake(folder, now_ns=now_ns())
         try:
             self._start()
@@ -97,14 +107,21 @@ class Store:
     def _start(self) -> None:
         limits, counters = self._limits, self._counters
         contents = self._lake.contents()
-        self._remove_orphans({s.path for s in contents.segments})
+        self._remove_orphans(contents)
         self._lake.tidy()
         self._pins = Pins()
         self._jobs = Jobs(
-            salt=secrets.randbits(64), identities_max=limits.identities, jobs_max=limits.jobs, monotonic_ns=monotonic_ns
+            pins=self._pins,
+            salt=secrets.randbits(64),
+            identities_max=limits.identities,
+            jobs_max=limits.jobs,
+            monotonic_ns=monotonic_ns,
         )
         self._jobs.load(contents.jobs, [segment_file(self._lake.folder, s, counters) for s in contents.segments])
         self._sealer = Sealer(self._jobs, self._lake, self._wal, self._pins, counters, next_segment=contents.next_segment)
+        self._upkeep = Upkeep(self._jobs, self._lake, self._sealer, self._pins, counters, limits)
+        self._upkeep_lock = threading.Lock()
+        self._opened_ns = self._now_ns() - monotonic_ns()  # of a clock that started right and then does not jump
         replay(self._wal, counters, floor=contents.wal_floor, enter=self._replay_post, after_file=self._seal_replayed)
         with contextlib.suppress(StoreUnavailable):  # a full disk: reads work, and the first append tries again
             number = self._wal.start_file()
@@ -113,17 +130,31 @@ class Store:
         self._commit = GroupCommit(
             self._wal, counters, queue_bytes=limits.inflight_bytes, wal_segment_bytes=limits.wal_segment_bytes
         )
-        self._trigger = SealTrigger(self._seal_if_due, counters)
+        self._trigger = Ticker("crossrank-seal", self._seal_if_due, partial(counters.add, "seals_failed"))
+        self._keeper = Ticker("crossrank-upkeep", self._keep_up, partial(counters.add, "upkeep_failed"))
 
-    def _remove_orphans(self, known: set[str]) -> None:
-        """Files of a seal that did not get to its hand-over (the log still has the rows), or of a deleted job."""
-        for path in (self._lake.folder / SEGMENT_FOLDER).iterdir():
-            if _SEGMENT_NAME.fullmatch(path.name) and f"{SEGMENT_FOLDER}/{path.name}" not in known:
+    def _remove_orphans(self, contents: Contents) -> None:
+        """Files of a seal or compaction that did not get to its swap, or of one that did: their rows are in the log or elsewhere.
+
+        Where the log's first files are missing too, the catalog may be older than the rest (put back from a copy): then the files
+        are set aside, not deleted.
+        """
+        known = {s.path for s in contents.segments}
+        is_behind = min(self._wal.numbers(), default=0) > max(contents.wal_floor, 1)
+        for path in sorted((self._lake.folder / SEGMENT_FOLDER).iterdir()):
+            if not _SEGMENT_NAME.fullmatch(path.name) or f"{SEGMENT_FOLDER}/{path.name}" in known:
+                continue
+            if is_behind and path.suffix == ".parquet" and int(path.stem) >= contents.next_segment:
+                move_away(path, self._folder / "quarantine")
+            else:
                 path.unlink()
 
     def _replay_post(self, post: Post) -> None:
         if post.route == _TOPOLOGY and post.job is not None:
-            self._jobs.set_topology(post.job, post.body.decode())
+            self._jobs.set_topology(post.job, post.body.decode(), post.received_ns)
+        elif post.route == _EXPIRE and post.job is not None:
+            with self._sealer.lock:
+                self._take_out(post.job, self._jobs.remove_idle(post.job, int(post.body)))
         elif post.route == _DELETE and post.job is not None:
             with self._sealer.lock:
                 self._sealer.remove(post.job, self._jobs.remove(post.job))
@@ -194,7 +225,7 @@ class Store:
 
     def snapshot(self, job: str) -> Snapshot:
         """The job's events as of now; cheap. Raises NotFound."""
-        return self._jobs.snapshot(job, self._pins)
+        return self._jobs.snapshot(job)
 
     def rejects(self, job: str) -> list[tuple[int | None, str, int]]:
         """(rank or None, reason, count) of events that were not admitted, by rank. Raises NotFound."""
@@ -212,7 +243,7 @@ class Store:
         if not self._jobs.is_room_for([job]):
             self._refuse("jobs", f"the data folder holds its {self._limits.jobs} jobs; delete some")
         post = Post(_TOPOLOGY, "", "", job, self._now_ns(), body)
-        self._commit.submit(post, lambda: self._jobs.set_topology(job, body.decode())).result()
+        self._commit.submit(post, lambda: self._jobs.set_topology(job, body.decode(), post.received_ns)).result()
 
     def topology(self, job: str) -> dict[str, Any] | None:
         """The topology put last, or None. Raises NotFound."""
@@ -229,6 +260,37 @@ class Store:
             post = Post(_DELETE, "", "", job, self._now_ns(), b"")
             segments = self._commit.submit(post, lambda: self._jobs.remove(job)).result()
             self._sealer.remove(job, segments)
+
+    def _take_out(self, job: str, segments: tuple[SegmentFile, ...] | None) -> None:
+        if segments is not None:
+            self._sealer.remove(job, segments)
+
+    def compact(self) -> None:
+        """Makes larger segments of small ones now. Raises StoreUnavailable; nothing is lost then."""
+        with self._upkeep_lock:
+            self._upkeep.compact(lambda: not self._closed)
+
+    def expire(self, now_ns: int) -> None:
+        """Removes what need not be kept any more at this time of receipt. Raises StoreUnavailable; it can be repeated."""
+        with self._upkeep_lock:
+            self._upkeep.expire(now_ns)
+            for job in self._upkeep.idle_jobs(now_ns):
+                self._expire_job(job, now_ns)
+
+    def _expire_job(self, job: str, now_ns: int) -> None:
+        """Removes a job of which nothing is left, unless something comes before that is logged."""
+        before_ns = now_ns - (self._limits.retain_ns or 0)
+        post = Post(_EXPIRE, "", "", job, self._now_ns(), str(before_ns).encode())
+        with self._sealer.lock:
+            segments = self._commit.submit(post, lambda: self._jobs.remove_idle(job, before_ns)).result()
+            self._take_out(job, segments)
+
+    def _keep_up(self) -> None:
+        for name, value in self.stats().items():
+            if name != "wal_files":
+                self._counters.set(name, value)
+        self.expire(self._opened_ns + monotonic_ns())
+        self.compact()
 
     def seal(self) -> None:
         """Writes everything in memory to segments now. Raises StoreUnavailable; nothing is lost then."""
@@ -283,6 +345,7 @@ class Store:
         if self._closed:
             return
         self._closed = True
+        self._keeper.close()
         self._trigger.close()
         try:
             self.seal()
