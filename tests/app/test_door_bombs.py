@@ -45,7 +45,8 @@ def hidden() -> bytes:
     return gzip.compress(b"".join(LINE % i for i in range(1, 40_000)), 6) + gzip.compress(bytes(PIECE), 6) * PIECES
 
 
-BOMBS = {"gzip": (gzip_members, gzip_stream, hidden), "zstd": (zstd_frames, zstd_frame)}
+BOMBS = {"gzip": (gzip_members, gzip_stream, hidden), "zstd": (zstd_frames,)}
+SLOW_TO_MAKE = ("zstd", zstd_frame)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,8 @@ def test_four_bombs_at_once(service: Service, encoding: str, make) -> None:
 
 @pytest.mark.long
 def test_fifty_bombs_at_once(service: Service) -> None:
-    made = [(encoding, make()) for encoding, makers in BOMBS.items() for make in makers if make is not hidden]
+    makers = [(encoding, make) for encoding, makers in BOMBS.items() for make in makers if make is not hidden]
+    made = [(encoding, make()) for encoding, make in [*makers, SLOW_TO_MAKE]]
     bodies = [(kind, *made[i % len(made)]) for i, kind in enumerate([NDJSON, PROTOBUF] * 25)]
     statuses, risen_kb = drop(service, bodies)
     assert statuses == [413] * 50
