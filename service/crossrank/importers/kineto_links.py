@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from crossrank.importers.canonical_args import NO_NUMBER
 from crossrank.importers.json_stream import thousandths
 from crossrank.importers.kineto_names import Role
-from crossrank.importers.kineto_pieces import NO_CORRELATION, Flows, Piece, remixed
+from crossrank.importers.kineto_pieces import Flows, Piece, remixed
 from crossrank.model.arrays import BoolArray, Int64Array
 
 _NOWHERE: Final = -1
@@ -48,7 +49,7 @@ class SpanTable:
         self.first_ns = min(self.first_ns, int(start.min(initial=self.first_ns)))
         self.last_ns = max(self.last_ns, int(end.max(initial=self.last_ns)))
         self._digests.append(piece.digest)
-        launches, device = piece.launch != NO_CORRELATION, correlation != NO_CORRELATION
+        launches, device = piece.launch != NO_NUMBER, correlation != NO_NUMBER
         self._launch.append((piece.launch[launches], rows[launches]))
         self._device.append((correlation[device], rows[device]))
         self._operators.append((piece.thread[piece.operator], start[piece.operator], rows[piece.operator]))

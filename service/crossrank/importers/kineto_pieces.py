@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from crossrank.importers.canonical_args import NO_NUMBER, canonical_args
 from crossrank.importers.json_stream import elements, thousandths, without_number_words
 from crossrank.importers.kineto_names import (
     COMMUNICATION,
@@ -26,16 +27,15 @@ from crossrank.importers.kineto_names import (
     role_of,
     step_of,
 )
+from crossrank.importers.kineto_words import Lanes, Words
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.attrs import TooDeep, attrs_text
 from crossrank.model.flags import EventFlag
 from crossrank.model.post import Rejection
 
-_BRACKETS: Final = 64
-_KNOWN_KEYS: Final = 4096
-_TEXT_BYTES: Final = 4096
-NO_CORRELATION: Final = -1
+_TOO_DEEP: Final = object()
+_COMMUNICATES: Final = np.array([role in COMMUNICATION for role in Role])
 
 COLUMNS: Final = pa.schema(
     [
@@ -45,7 +45,7 @@ COLUMNS: Final = pa.schema(
         ("ts_ns", pa.int64()),
         ("dur_ns", pa.int64()),
         ("index", pa.int64()),
-        ("correlation", pa.int64()),  # of work on the device; NO_CORRELATION elsewhere
+        ("correlation", pa.int64()),  # of work on the device; NO_NUMBER elsewhere
         ("step", pa.int64()),
         ("group", pa.string()),
         ("ranks_text", pa.string()),
@@ -71,12 +71,11 @@ class Event(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: msgspec.Raw = msgspec.Raw(b"0")
     id: Any = None
-    args: dict[str, Any] | None = None
+    args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _EVENT: Final = msgspec.json.Decoder(Event)
-_ATTRS: Final = msgspec.json.Encoder(order="sorted")
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ class Piece:
     """Rows of COLUMNS, with what only the joining of spans needs: [rows] arrays.
 
     digest: uint64 of everything that tells the span from others. launch: its correlation where it is a launch, else
-    NO_CORRELATION. operator: it is an operator of the host. thread: hash of its lane.
+    NO_NUMBER. operator: it is an operator of the host. thread: code of its lane.
     """
 
     rows: pa.RecordBatch
@@ -101,46 +100,6 @@ class Piece:
     launch: Int64Array
     operator: BoolArray
     thread: Int64Array
-
-
-class _Words(dict[str, int]):
-    """Stable 63-bit hashes of distinct words."""
-
-    def __missing__(self, word: str) -> int:
-        value = int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
-        self[word] = value
-        return value
-
-
-class _Roles(dict[tuple[str, str], Role]):
-    def __missing__(self, key: tuple[str, str]) -> Role:
-        value = role_of(*key)
-        self[key] = value
-        return value
-
-
-class _Lanes(dict[Any, Any]):
-    """Lanes by category, then pid, then tid: nested, because a key of three would be made anew for every event.
-
-    On the device the pid is the device's number and the tid the stream's.
-    """
-
-    def __init__(self, *outer: Any) -> None:
-        super().__init__()
-        self._outer = outer
-
-    def __missing__(self, key: Any) -> Any:
-        found = _lane(*self._outer, key) if len(self._outer) == 2 else _Lanes(*self._outer, key)
-        self[key] = found
-        return found
-
-
-def _lane(category: str, pid: Any, tid: Any) -> str:
-    if category in DEVICE_CATEGORIES:
-        return f"cuda:{pid}:{tid}"
-    if category in ("gpu_user_annotation", "cuda_sync"):
-        return f"cuda:{pid}:{tid} {category}"  # lies over the stream's own work
-    return tid if isinstance(tid, str) else f"cpu:{tid}"
 
 
 class PieceReader:
@@ -153,53 +112,77 @@ class PieceReader:
         self.number_words = 0
         self.bad_durations = 0
         self._limits = limits
-        self._hashes, self._roles, self._lanes = _Words(), _Roles(), _Lanes()
-        self._keys: set[str] = set()
+        self._names, self._categories, self._lane_names = Words(), Words(), Words()
+        self._lanes = Lanes(self._lane_names)
+        self._roles: dict[tuple[int, int], Role] = {}
 
     def read(self, text: bytes) -> Piece | None:
         """The complete spans in a piece; None when it has none."""
         spans, index = self._spans(text)
         if not spans:
             return None
-        names = [e.name if type(e.name) is str else str(e.name) for e in spans]
-        cats = [e.cat for e in spans]
-        args = [e.args or {} for e in spans]
+        name = self._names.codes([e.name if type(e.name) is str else str(e.name) for e in spans])
+        category = self._categories.codes([e.cat for e in spans])
+        lanes = self._lanes
+        lane = np.fromiter([lanes[e.cat][e.pid][e.tid] for e in spans], dtype=np.int64, count=len(spans))
+        role = self._roles_of(category, name)
         ts, timed = thousandths([e.ts for e in spans])
         dur, lasting = thousandths([e.dur for e in spans])
         lasting &= dur >= 0
         dur[~lasting] = 0
         self.bad_durations += int(np.count_nonzero(timed & ~lasting))
         kept = self._quarantine(ts, timed, index)
-        roles = list(map(self._roles.__getitem__, zip(cats, names, strict=True)))
-        lanes = [self._lanes[e.cat][e.pid][e.tid] for e in spans]
-        communications = _communications(roles, names, args)
-        thread = np.array(list(map(self._hashes.__getitem__, lanes)), dtype=np.int64)
-        title = np.array(list(map(self._hashes.__getitem__, names)), dtype=np.int64)
-        correlation = _correlations(args)
-        on_device = np.array([c in DEVICE_CATEGORIES for c in cats], dtype=np.bool_)
-        launches = np.array([c in LAUNCH_CATEGORIES for c in cats], dtype=np.bool_)
-        attrs, flags = self._attributes(args, cats)
-        columns = communications | {
-            "role": np.array(roles, dtype=np.uint8),
-            "name": names,
-            "lane": lanes,
+        attrs, correlation, flags = self._attributes(spans, category)
+        steps = {i: step_of(self._names.words[name[i]]) for i in np.flatnonzero(role == Role.STEP).tolist()}
+        columns = self._communications(spans, role, name) | {
+            "role": role,
+            "name": self._names.column(name),
+            "lane": self._lane_names.column(lane),
             "ts_ns": ts,
             "dur_ns": dur,
             "index": index,
-            "correlation": np.where(on_device, correlation, NO_CORRELATION),
-            "step": _sparse(len(spans), {i: step_of(names[i]) for i, role in enumerate(roles) if role is Role.STEP}, pa.int64()),
+            "correlation": np.where(self._are(category, DEVICE_CATEGORIES), correlation, NO_NUMBER),
+            "step": _sparse(len(spans), steps, pa.int64()),
             "attrs": attrs,
             "flags": flags,
         }
-        rows = pa.record_batch([pa.array(columns[f.name], type=f.type) for f in COLUMNS], schema=COLUMNS)
+        rows = pa.record_batch([_column(columns[f.name], f.type) for f in COLUMNS], schema=COLUMNS)
         piece = Piece(
             rows=rows,
-            digest=_mixed(thread, title, ts, dur),
-            launch=np.where(launches, correlation, NO_CORRELATION),
-            operator=np.array([c == "cpu_op" for c in cats], dtype=np.bool_),
-            thread=thread,
+            digest=_mixed(self._lane_names.hashes()[lane], self._names.hashes()[name], ts, dur),
+            launch=np.where(self._are(category, LAUNCH_CATEGORIES), correlation, NO_NUMBER),
+            operator=self._are(category, frozenset({"cpu_op"})),
+            thread=lane,
         )
         return piece if kept.all() else _filtered(piece, kept)
+
+    def _are(self, category: Int64Array, wanted: frozenset[str]) -> BoolArray:
+        """[n] whether the category is one of these."""
+        return np.array([word in wanted for word in self._categories.words], dtype=np.bool_)[category]
+
+    def _roles_of(self, category: Int64Array, name: Int64Array) -> np.ndarray:
+        """[n] uint8 roles, decided once for each category and name."""
+        pairs, place = np.unique((category << np.int64(40)) | name, return_inverse=True)
+        table = np.zeros(len(pairs), dtype=np.uint8)
+        for i, pair in enumerate(pairs.tolist()):
+            key = pair >> 40, pair & ((1 << 40) - 1)
+            if key not in self._roles:
+                self._roles[key] = role_of(self._categories.words[key[0]], self._names.words[key[1]])
+            table[i] = self._roles[key]
+        return table[place]
+
+    def _communications(self, spans: list[Event], role: np.ndarray, name: Int64Array) -> dict[str, pa.Array]:
+        """The columns of communications, null for all other spans; corrects their roles in place."""
+        found: dict[int, Communication] = {}
+        for i in np.flatnonzero(_COMMUNICATES[role]).tolist():
+            args = _decoded(spans[i].args)
+            role[i], found[i] = communication(
+                Role(int(role[i])), self._names.words[name[i]], args if isinstance(args, dict) else {}
+            )
+        return {
+            column: _sparse(len(spans), {i: getattr(said, attribute) for i, said in found.items()}, COLUMNS.field(column).type)
+            for column, attribute in _COMMUNICATION_COLUMNS
+        }
 
     def _spans(self, text: bytes) -> tuple[list[Event], list[int]]:
         """Complete spans and their places; arrows go to `starts` and `ends`."""
@@ -232,7 +215,7 @@ class PieceReader:
         flows = self.starts if event.ph == "s" else self.ends if event.ph == "f" else None
         if flows is not None and isinstance(event.id, int | str):
             flows.ids.append(event.id)
-            flows.thread.append(self._hashes[self._lanes["cpu_op"][event.pid][event.tid]])
+            flows.thread.append(self._lanes["cpu_op"][event.pid][event.tid])
             flows.ts.append(event.ts)
 
     def _slowly(self, text: bytes) -> Iterable[Event | None]:
@@ -267,44 +250,40 @@ class PieceReader:
         kept: BoolArray = timed & (ts != 0)
         return kept
 
-    def _attributes(self, args: list[dict[str, Any]], cats: list[str]) -> tuple[list[bytes | None], Int32Array]:
-        """Bounded canonical JSON of the arguments with the category. Only what is unusual is looked at one by one."""
-        for said, category in zip(args, cats, strict=True):
-            said.setdefault("cat", category)
-        encoded = list(map(_ATTRS.encode, args))
-        texts: list[bytes | None] = [*encoded]
-        flags = np.zeros(len(args), dtype=np.int32)
-        length = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-        unusual = length > min(self._limits.value_bytes, _TEXT_BYTES)
-        for i in np.flatnonzero(length > 2 * _BRACKETS).tolist():
-            unusual[i] |= encoded[i].count(b"[") + encoded[i].count(b"{") > _BRACKETS
-        if self._are_known(set().union(*args)):
-            unusual |= np.fromiter(map(len, args), dtype=np.int64, count=len(args)) > self._limits.attrs_per_event
-        else:
-            unusual[:] = True
-        for i in np.flatnonzero(unusual).tolist():
-            texts[i] = self._checked(args[i], i, flags)
-        return texts, flags
+    def _attributes(self, spans: list[Event], category: Int64Array) -> tuple[pa.Array, Int64Array, Int32Array]:
+        """Bounded canonical JSON of the arguments and the category, and the correlation; what is not plain goes one by one."""
+        found = canonical_args([e.args for e in spans], self._categories.words, category)
+        flags = np.zeros(len(spans), dtype=np.int32)
+        if found.plain.all():
+            return found.texts, found.number, flags
+        slow: list[str | None] = [None] * len(spans)
+        for i in np.flatnonzero(~found.plain).tolist():
+            slow[i], found.number[i], cut = self._checked(spans[i])
+            flags[i] = int(EventFlag.TRUNCATED) if cut else 0
+        return pc.if_else(pa.array(found.plain), found.texts, pa.array(slow, type=pa.string())), found.number, flags
 
-    def _are_known(self, keys: set[str]) -> bool:
-        """Whether all keys are short; those seen are remembered."""
-        new = keys - self._keys
-        if any(len(key) * 4 > self._limits.key_bytes and len(key.encode()) > self._limits.key_bytes for key in new):
-            return False
-        if len(self._keys) < _KNOWN_KEYS:
-            self._keys |= new
-        return True
-
-    def _checked(self, args: dict[str, Any], row: int, flags: Int32Array) -> bytes | None:
-        """The bounded text of unusual arguments."""
+    def _checked(self, event: Event) -> tuple[str | None, int, bool]:
+        """The bounded text of unusual arguments, their correlation, and whether something was cut."""
+        args = _decoded(event.args)
         try:
+            if args is _TOO_DEEP:
+                raise TooDeep  # noqa: TRY301 -- the parser's depth and ours are one limit to the sender
+            args = args if isinstance(args, dict) else {}
+            number = args.get("correlation")
+            args.setdefault("cat", event.cat)
             text, cut = attrs_text(args, self._limits)
         except TooDeep:
-            flags[row] |= int(EventFlag.TRUNCATED)
-            return b'{"cut":"nested too deeply"}'
-        if cut:
-            flags[row] |= int(EventFlag.TRUNCATED)
-        return text.encode() if text is not None else None
+            return '{"cut":"nested too deeply"}', NO_NUMBER, True
+        return text, number if type(number) is int and 0 <= number < 2**63 else NO_NUMBER, cut
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except RecursionError:
+        return _TOO_DEEP
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 _COMMUNICATION_COLUMNS: Final = (
@@ -318,16 +297,8 @@ _COMMUNICATION_COLUMNS: Final = (
 )
 
 
-def _communications(roles: list[Role], names: list[str], args: list[dict[str, Any]]) -> dict[str, Any]:
-    """The columns of communications, null for all other spans; corrects their roles in place."""
-    found: dict[int, Communication] = {}
-    for i, role in enumerate(roles):
-        if role in COMMUNICATION:
-            roles[i], found[i] = communication(role, names[i], args[i])
-    return {
-        column: _sparse(len(roles), {i: getattr(said, attribute) for i, said in found.items()}, COLUMNS.field(column).type)
-        for column, attribute in _COMMUNICATION_COLUMNS
-    }
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    return values if isinstance(values, pa.Array) else pa.array(values, type=kind)
 
 
 def _sparse(rows: int, values: dict[int, Any], kind: pa.DataType) -> pa.Array:
@@ -338,17 +309,6 @@ def _sparse(rows: int, values: dict[int, Any], kind: pa.DataType) -> pa.Array:
     for row, value in values.items():
         column[row] = value
     return pa.array(column, type=kind)
-
-
-def _correlations(args: list[dict[str, Any]]) -> Int64Array:
-    found = [said.get("correlation", NO_CORRELATION) for said in args]
-    try:
-        numbers = np.array(found)
-    except (ValueError, OverflowError):  # lists of odd lengths
-        numbers = np.empty(0)
-    if numbers.dtype == np.int64 and numbers.shape == (len(args),):
-        return np.where(numbers < 0, NO_CORRELATION, numbers)
-    return np.array([n if type(n) is int and 0 <= n < 2**63 else NO_CORRELATION for n in found], dtype=np.int64)
 
 
 def _mixed(*columns: Int64Array) -> np.ndarray:
