@@ -38,8 +38,9 @@ def test_the_stock_python_exporter(service: Service, compression: Compression) -
     exporter = OTLPSpanExporter(endpoint=f"{service.url}/v1/traces", compression=compression)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("train", "1.2")
-    with tracer.start_as_current_span("step", attributes={"step": 7, "kind": "step"}) as step:
-        with tracer.start_as_current_span(
+    with (
+        tracer.start_as_current_span("step", attributes={"step": 7, "kind": "step"}) as step,
+        tracer.start_as_current_span(
             "all_reduce",
             kind=SpanKind.CLIENT,
             attributes={
@@ -53,9 +54,10 @@ def test_the_stock_python_exporter(service: Service, compression: Compression) -
                 "list": [1, 2],
             },
             links=[Link(step.get_span_context(), {"why": "cause"})],
-        ) as span:
-            span.add_event("retry", {"n": 2})
-            span.set_status(StatusCode.ERROR, "slow")
+        ) as span,
+    ):
+        span.add_event("retry", {"n": 2})
+        span.set_status(StatusCode.ERROR, "slow")
     provider.shutdown()
     with service.client() as client:
         events = {e["name"]: e for e in all_events(client, job)}
