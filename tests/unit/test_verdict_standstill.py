@@ -77,6 +77,12 @@ def test_an_end_that_was_not_reported_is_no_stop():
     assert (2, "device_stopped") not in named(standstill(*rows))
 
 
+def test_an_end_lost_at_the_end_of_the_job_accuses_nobody():
+    rows = [in_group(r, 1, (0, 9), "g", [0, 1, 2]) for r in (0, 1)] + [in_group(2, 1, (0, None), "g", [0, 1, 2])]
+    found = standstill(*rows)
+    assert (found.culprits, found.since_ns) == ((), None)
+
+
 def test_a_rank_without_data_is_said_and_nobody_is_named():
     found = standstill(*(in_group(r, 1, (5, None), "g", [0, 1, 2, 3]) for r in (0, 1, 2)))
     assert found.unseen == (3,)

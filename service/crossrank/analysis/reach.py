@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from crossrank.model.arrays import BoolArray, Int64Array
-from crossrank.model.kinds import RECV, SEND
+from crossrank.model.kinds import COLLECTIVE, RECV, SEND, STEP
 from crossrank.model.progress import Progress
-from crossrank.model.timeline import Timeline
+from crossrank.model.timeline import NO_STEP, Timeline
+from crossrank.reconstruct.keys import first_of_runs, pack_keys
 
 _NOWHERE = np.iinfo(np.int64).min
+_STEPS_LOOKED_AT = 16  # for what is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +78,28 @@ def _furthest(group: np.ndarray, rank: np.ndarray, seq: Int64Array) -> dict[tupl
 
 
 def share_lost(timeline: Timeline, recorded: BoolArray) -> float:
-    """Share of operations missing between the first and the last of a rank in a group, with events that could not be used.
+    """Share of numbered events that must be missing, with events that could not be used.
 
-    recorded: [n] spans from dumps, whose windows may have gaps. The higher, the less the absence of an event proves.
+    Numbers are those of operations within a group, of messages within a channel and of a rank's step spans; missing is what lies
+    between the first and the last that a rank has in the last steps. recorded: [n] spans from dumps, whose windows may have gaps. The higher, the
+    less the absence of an event proves.
     """
-    trace, coll = timeline.trace, timeline.matches.collectives
-    span, instance = coll.member, coll.instance
-    kept = trace.has_seq[span] & ~recorded[span]
-    span, instance = span[kept], instance[kept]
-    lost = sum(trace.excluded.values())
-    if len(span) == 0:
-        return float(lost > 0)
-    ranks = trace.ranks
-    key = coll.group[instance].astype(np.int64) * len(ranks) + np.searchsorted(ranks, trace.rank[span])
-    size = int(key.max()) + 1
-    if size > 4 * len(key) + 1_000_000:
-        key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-        size = int(key.max()) + 1
-    seq = coll.seq[instance]
-    first, last = np.full(size, np.iinfo(np.int64).max), np.full(size, _NOWHERE)
-    np.minimum.at(first, key, seq)
-    np.maximum.at(last, key, seq)
-    count = np.bincount(key, minlength=size)
-    used = count > 0
-    gaps = last[used].astype(np.float64) - first[used].astype(np.float64) + 1 - count[used]  # a hostile range overflows int64
-    missing = lost + float(gaps.clip(0).sum())
-    return missing / (missing + len(span))
+    trace = timeline.trace
+    comm = np.isin(trace.kind, (COLLECTIVE, SEND, RECV)) & trace.has_seq & (trace.group >= 0)
+    is_step = (trace.kind == STEP) & trace.has_step
+    last = int(timeline.step_of.max()) if len(trace) else NO_STEP
+    recent = timeline.step_of > max(last - _STEPS_LOOKED_AT, NO_STEP) if last != NO_STEP else True
+    spans = np.flatnonzero((comm | is_step) & ~trace.is_async & ~recorded & recent)
+    unusable = sum(trace.excluded.values())
+    if len(spans) == 0:
+        return float(unusable > 0)
+    of_comm = comm[spans]
+    peer = np.where(of_comm & (trace.kind[spans] != COLLECTIVE), trace.peer[spans], -1)
+    key = pack_keys(trace.rank[spans], trace.kind[spans], np.where(of_comm, trace.group[spans], -1), peer)
+    number = np.where(of_comm, trace.seq[spans], trace.step[spans])
+    order = np.lexsort((number, key))
+    key, number = key[order], number[order].astype(np.float64)  # a hostile range overflows int64
+    new = ~first_of_runs(key) & (number != np.concatenate((number[:1], number[:-1])))
+    gaps = np.where(new, number - np.concatenate((number[:1], number[:-1])) - 1, 0.0)
+    missing = unusable + float(gaps.sum())
+    return missing / (missing + len(spans))

@@ -92,7 +92,7 @@ class _Chains:
         )
 
     def _distinct_stops(self) -> tuple[Pending, ...]:
-        return tuple({(p.group, p.seq): p for p in self.found.stopped.values()}.values())
+        return tuple({(p.group, p.seq): p for p in self._waited_for().values()}.values())
 
     def _sort(self, rank: int, p: Pending) -> None:
         if rank not in self.seen:
@@ -139,9 +139,12 @@ class _Chains:
         return reach(self.timeline, self.progress, set(range(len(trace.groups))), is_open)
 
     def _stopped(self) -> list[Culprit]:
+        """Ranks that stopped on their device, if others wait for them; else only the end of their operation was not reported."""
+        return [self._culprit(r, "device_stopped", p) for r, p in sorted(self._waited_for().items())]
+
+    def _waited_for(self) -> dict[int, Pending]:
         waited_for = {r for p in self.found.pending for r in p.absent}
-        ranks = [r for r in self.found.stopped if r in waited_for] or list(self.found.stopped)
-        return [self._culprit(r, "device_stopped", self.found.stopped[r]) for r in sorted(ranks)]
+        return {r: p for r, p in self.found.stopped.items() if r in waited_for}
 
     def _desynchronised(self) -> list[Culprit]:
         made: dict[int, Culprit] = {}

@@ -27,6 +27,7 @@ class Waiting(Shape):
     op: str
     peer: int | None
     step: int | None
+    waits_for: list[int] = Field(description="Ranks that have not come, the first of them; empty where all have.")
     since_ns: int
 
 

@@ -9,6 +9,8 @@ from crossrank.model.findings import Finding
 from crossrank.model.verdicts import Culprit, Hang, Pending
 from crossrank.query.jobview import JobView, carried
 
+_WAITED_FOR = 64  # ranks listed with each rank that waits
+
 
 def hang_of(view: JobView) -> Hang:
     """The verdict at the moment of the question."""
@@ -35,15 +37,15 @@ def hangs(view: JobView, *, limit: int) -> dict[str, Any]:
         "since_ns": hang.since_ns,
         "sentence": hang.sentence,
         "unseen": unseen[:limit],
-        "culprits": [_culprit(c) for c in hang.culprits],
-        "suspects": list(found.suspects) if hang.hung else [],
-        "deadlock": list(found.cycle) if hang.hung else [],
+        "culprits": [_culprit(c) for c in hang.culprits[:limit]],
+        "suspects": list(found.suspects[:limit]) if hang.hung else [],
+        "deadlock": list(found.cycle[:limit]) if hang.hung else [],
         "waiting": [_waiting(view, r, p) for r, p in waiting[:limit]],
         "collect": hang.collect,
         "now_ns": hang.silence.now_ns,
         "silent_ns": hang.silence.silent_ns,
         "threshold_ns": hang.silence.threshold_ns,
-        **carried(view, truncated=len(waiting) > limit),
+        **carried(view, truncated=max(len(waiting), len(hang.culprits), len(unseen)) > limit),
     }
 
 
@@ -59,6 +61,6 @@ def _waiting(view: JobView, rank: int, p: Pending) -> dict[str, Any]:
         "op": p.op,
         "peer": p.peer if p.peer >= 0 else None,
         "step": p.step,
-        "for": list(p.absent),
+        "waits_for": list(p.absent[:_WAITED_FOR]),
         "since_ns": p.since_ns,
     }
