@@ -77,8 +77,16 @@ def _furthest(group: np.ndarray, rank: np.ndarray, seq: Int64Array) -> dict[tupl
     return {(k >> 32, k & 0xFFFFFFFF): s for k, s in zip(keys.tolist(), top.tolist(), strict=True)}
 
 
-def share_lost(timeline: Timeline, recorded: BoolArray) -> float:
-    """Share of numbered events that must be missing, with events that could not be used.
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """events: known to be missing. share: at least this share of all is (two standard deviations below what was counted)."""
+
+    events: float
+    share: float
+
+
+def events_lost(timeline: Timeline, recorded: BoolArray) -> Lost:
+    """Numbered events that must be missing, with events that could not be used.
 
     Numbers are those of operations within a group, of messages within a channel and of a rank's step spans; missing is what lies
     between the first and the last that a rank has in the last steps. recorded: [n] spans from dumps, whose windows may have gaps. The higher, the
@@ -92,7 +100,7 @@ def share_lost(timeline: Timeline, recorded: BoolArray) -> float:
     spans = np.flatnonzero((comm | is_step) & ~trace.is_async & ~recorded & recent)
     unusable = sum(trace.excluded.values())
     if len(spans) == 0:
-        return float(unusable > 0)
+        return Lost(float(unusable), float(unusable > 0))
     of_comm = comm[spans]
     peer = np.where(of_comm & (trace.kind[spans] != COLLECTIVE), trace.peer[spans], -1)
     key = pack_keys(trace.rank[spans], trace.kind[spans], np.where(of_comm, trace.group[spans], -1), peer)
@@ -102,4 +110,4 @@ def share_lost(timeline: Timeline, recorded: BoolArray) -> float:
     new = ~first_of_runs(key) & (number != np.concatenate((number[:1], number[:-1])))
     gaps = np.where(new, number - np.concatenate((number[:1], number[:-1])) - 1, 0.0)
     missing = unusable + float(gaps.sum())
-    return missing / (missing + len(spans))
+    return Lost(missing, max(0.0, missing - 2.0 * float(np.sqrt(missing))) / (missing + len(spans)))

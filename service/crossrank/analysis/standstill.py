@@ -24,7 +24,7 @@ import numpy as np
 from crossrank.analysis.open_operations import OpenOperations, open_operations
 from crossrank.analysis.program_order import Channel, Operation, ProgramOrder
 from crossrank.analysis.proofs import proof_of, skipped_mismatch
-from crossrank.analysis.reach import Reach, reach, share_lost
+from crossrank.analysis.reach import Lost, Reach, events_lost, reach
 from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.progress import RECORDER_LANE, Progress
 from crossrank.model.timeline import Timeline
@@ -111,7 +111,7 @@ class _Chains:
 
     def _proves(self, rank: int, p: Pending) -> bool:
         """Where events are lost, a missing call proves something only if nobody else is missing: then it did not happen."""
-        return not self.lost or set(p.absent) & self.seen == {rank}
+        return not self.lost.events or set(p.absent) & self.seen == {rank}
 
     def _find_left_out(self) -> None:
         """Everybody who is missing somewhere waits elsewhere: looks for who waits in what it calls after what it is missing in."""
@@ -126,9 +126,9 @@ class _Chains:
                     self.skips.setdefault((rank, p.group), p)
 
     @cached_property
-    def lost(self) -> float:
-        """Share of events known to be missing."""
-        return share_lost(self.timeline, self.recorded)
+    def lost(self) -> Lost:
+        """Events known to be missing."""
+        return events_lost(self.timeline, self.recorded)
 
     @cached_property
     def reach(self) -> Reach:
@@ -158,7 +158,7 @@ class _Chains:
     def _ends(self, candidates: dict[int, list[Pending]]) -> tuple[list[Culprit], set[int]]:
         """Who is sure to be the end of a chain, and who may be."""
         sure = set(candidates)
-        if candidates and self.lost:
+        if candidates and self.lost.events:
             sure = {r for r, ops in candidates.items() if self._nothing_else_holds(r, ops)}
         if len(sure) > 1:
             sure -= self._silent(sure)
@@ -175,7 +175,7 @@ class _Chains:
 
     def _nothing_else_holds(self, rank: int, ops: list[Pending]) -> bool:
         """The rank is the only one missing in an operation, and what it calls next by its own order waits for nobody else."""
-        if self.lost > _LOST_MOST:
+        if self.lost.share > _LOST_MOST:
             return False
         if not any(set(p.absent) - self.unseen == {rank} for p in ops):
             return False
