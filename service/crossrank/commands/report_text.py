@@ -178,8 +178,9 @@ def _finding_row(f: dict[str, Any]) -> tuple[str, ...]:
     ranks = f.get("ranks") or ([f["rank"]] if f.get("rank") is not None else [])
     parts = ([_ranks(ranks)] if ranks else []) + ([f"group {plain(f['group'], 20)}"] if f.get("group") else [])
     where = " in ".join(parts) or "the job"
-    cost = with_error(f["cost_ns"], f["cost_error_ns"])
-    return (plain(f["class"], 24), where, ranges(f["steps"], 2), cost, percent(f["share"]), sure(f["confidence"]))
+    has_cost = f["cost_ns"] != 0  # a hang or a doubt has none of its own
+    cost, share = (with_error(f["cost_ns"], f["cost_error_ns"]), percent(f["share"])) if has_cost else ("", "")
+    return (plain(f["class"], 24), where, ranges(f["steps"], 2), cost, share, sure(f["confidence"]))
 
 
 def _straggler_row(s: dict[str, Any]) -> tuple[str, ...]:
