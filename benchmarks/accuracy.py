@@ -1,8 +1,8 @@
 """How right the aligned times are, against the truth: median, p99 and maximum error over ALL stamps, and what it costs.
 
-Simulated jobs with known clocks, and real recordings with wrong clocks injected into them. Beside the fit stand no correction at
-all and one constant per host from the median of collective ends. The error is relative: what all hosts share at a time is the
-reference clock's own and is taken off. Seeds here are not the ones that anything was tuned on.
+Simulated jobs with known clocks, and real recordings with wrong clocks injected into them. Beside the fit stand the other ways to
+align stamps (see _rivals). The error is relative: what all hosts share at a time is the reference clock's own and is taken off.
+Seeds here are not the ones that anything was tuned on.
 
     python benchmarks/accuracy.py [--quick] [--recordings DIR]
 """
@@ -22,12 +22,13 @@ from _results import Results
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from crossrank.align.components import connect  # noqa: E402  (the truth lives beside the tests, outside the package)
-from crossrank.align.constraints import extract  # noqa: E402
+from _rivals import rival_times  # noqa: E402  (the truth lives beside the tests, outside the package)
+
 from crossrank.align.fit import fit_clocks  # noqa: E402
 from crossrank.align.repair import repair  # noqa: E402
 from crossrank.align.violations import count_violations  # noqa: E402
-from crossrank.model.clockmap import ClockMap, Epoch, identity_map  # noqa: E402
+from crossrank.model.arrays import Int64Array  # noqa: E402
+from crossrank.model.clockmap import ClockMap  # noqa: E402
 from crossrank.reconstruct.order import replay  # noqa: E402
 from crossrank.simulate.config import ClockConfig, JobConfig  # noqa: E402
 from tests.support.clock_truth import (  # noqa: E402
@@ -121,9 +122,9 @@ def measure(known: KnownTrace) -> Found:
     clocks = fit_clocks(trace, matches)
     cpu_s = time.process_time() - begin
     reference = int(clocks.reference[0])
-    maps = {"none": identity_map(len(trace.domains)), "median of ends": median_of_ends(known), "fit": clocks}
-    errors = {name: relative_us(known, map_, reference) for name, map_ in maps.items()}
     start, end = mapped(known, clocks)
+    times = {**rival_times(known, reference), "fit": (start, end)}
+    errors = {name: relative_us(known, *pair, reference) for name, pair in times.items()}
     repaired = repair(trace, matches, replay(trace, matches), start, end)
     hit, false, size_us, wrong = steps_found(known, clocks)
     return Found(
@@ -144,7 +145,7 @@ def measure(known: KnownTrace) -> Found:
 
 def report(case: Case, found: list[Found], results: Results) -> None:
     """The worst of all traces of a case."""
-    for method in ("none", "median of ends", "fit"):
+    for method in found[0].errors_us:
         for i, statistic in enumerate(("median", "p99", "max")):
             worst = max(f.errors_us[method][i] for f in found)
             results.add(f"{case.name}: {method}, {statistic}", worst, "us", at_most=case.demand[i] if method == "fit" else None)
@@ -165,8 +166,7 @@ def report(case: Case, found: list[Found], results: Results) -> None:
         results.add(f"{case.name}: stamps in the wrong epoch", max(f.wrong_epoch for f in found), "share", at_most=1e-4)
 
 
-def relative_us(known: KnownTrace, clocks: ClockMap, reference: int) -> np.ndarray:
-    start, end = mapped(known, clocks)
+def relative_us(known: KnownTrace, start: Int64Array, end: Int64Array, reference: int) -> np.ndarray:
     return np.abs(without_common(known, *error_ns(known, start, end, reference))) / 1e3
 
 
@@ -178,16 +178,6 @@ def covered(known: KnownTrace, clocks: ClockMap) -> float:
     middle = np.array([np.median(error[domain == d]) for d in range(len(known.trace.domains))])
     off = np.abs(middle - middle[int(clocks.reference[0])])
     return float((off <= 2.0 * clocks.sigma_ns + clocks.bias_floor_ns + 1.0).mean())
-
-
-def median_of_ends(known: KnownTrace) -> ClockMap:
-    """One constant per domain: the coarse offsets that the fit starts from."""
-    components = connect(known.trace, extract(known.trace, known.matches))
-    base = components.base_ns
-    epochs = tuple(
-        (Epoch(0, np.zeros(1, np.int64), base[components.reference[[c]]] - base[[d]]),) for d, c in enumerate(components.component)
-    )
-    return replace(identity_map(len(base)), epochs=epochs)
 
 
 def steps_found(known: KnownTrace, clocks: ClockMap) -> tuple[int, int, float, float]:

@@ -42,6 +42,14 @@ def test_where_all_kinds_agree_the_fit_stands():
     assert worst_offset_ns(job_with_a_habit(kinds=(8, 1 << 20), late_ns=0)) < 60_000
 
 
+def test_a_habit_of_the_only_kind_is_covered_by_two_sigma_and_the_bias_floor():
+    trace = job_with_a_habit(kinds=(4,), late_ns=300_000)
+    clocks = fit_clocks(trace, match(trace))
+    error = np.abs(clocks.to_reference(trace.domain, trace.start_ns) - trace.start_ns)
+    worst = np.array([error[trace.domain == d].max() for d in range(3)])
+    assert (worst <= 2.0 * clocks.sigma_ns + clocks.bias_floor_ns).all()
+
+
 def test_intervals_around_the_right_cut_are_explained_and_no_others():
     step = 7_000_000
     rows = []

@@ -21,7 +21,7 @@ from crossrank.align.cuts import place_cuts, rough_cuts
 from crossrank.align.epochs import Cut, Epochs, certain, split
 from crossrank.align.halves import split_half_sigma
 from crossrank.align.knots import Knots, choose_knots
-from crossrank.align.level import level
+from crossrank.align.level import Level, level
 from crossrank.align.problem import Fit, Sightings, sight, solve
 from crossrank.align.steps import find_steps
 from crossrank.align.summary import activity, unknown_bounds, worst_bounds
@@ -44,6 +44,7 @@ class _Solved:
     epochs: Epochs
     seen: Sightings
     fit: Fit
+    level: Level | None = None
 
 
 def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
@@ -69,7 +70,7 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
         component=components.component,
         reference=components.reference,
         sigma_ns=sigma,
-        bias_floor_ns=BIAS_SHARE * _jitter(solved, components),
+        bias_floor_ns=_bias_floor(solved, components),
         bound_lo_ns=bounds.lo_ns,
         bound_hi_ns=bounds.hi_ns,
         pairs=bounds.pairs,
@@ -138,9 +139,10 @@ def _bend_finely(solved: _Solved, components: Components) -> _Solved:
 def _level(solved: _Solved, components: Components) -> _Solved:
     """The same fit with each domain's curve moved to where the quickest facts want it."""
     fit = solved.fit
+    found = level(solved.seen, fit, components.component)
     phi = fit.phi.copy()
-    phi[: len(components.component)] += level(solved.seen, fit, components.component)[:, None]
-    return replace(solved, fit=replace(fit, phi=phi))
+    phi[: len(components.component)] += found.delta_ns[:, None]
+    return replace(solved, fit=replace(fit, phi=phi), level=found)
 
 
 def _bends(solved: _Solved) -> Float64Array:
@@ -159,6 +161,16 @@ def _even_references(solved: _Solved, components: Components) -> Int32Array:
         domains = np.flatnonzero(near)
         reference[c] = domains[np.argmin(uneven[domains])]
     return reference
+
+
+def _bias_floor(solved: _Solved, components: Components) -> Float64Array:
+    """[D] what habits of completion may hide: a share of the jitter, or what the quickest facts leave open if that is more."""
+    share = BIAS_SHARE * _jitter(solved, components)
+    if solved.level is None:
+        return share
+    reference = components.reference[components.component]
+    bias = np.maximum(share, solved.level.bias_ns(reference))
+    return np.where(reference == np.arange(len(reference)), share, bias)
 
 
 def _jitter(solved: _Solved, components: Components) -> Float64Array:

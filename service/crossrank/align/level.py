@@ -8,14 +8,18 @@ end of the other lies at least the bare latency, x_ab from a to b and x_ba back,
 
 as for messages, but over the whole recording, which finds the rare moment when nothing was in the way. How far that is from the
 truth shows in how close the next quickest facts come. How far the habit goes shows in how much different kinds of collectives
-disagree about a clock (a share of the jitter where there is one kind only). Both are weighed against each other by least squares:
+disagree about a clock (where there is one kind only nothing shows it, and it may be as large as the jitter). Both are weighed
+against each other by least squares:
 
     minimise  sum_v (delta_v / habit_v)^2  +  sum_ab w ((delta_b - delta_a - (x_ba - x_ab) / 2) / doubt_ab)^2
 
-On quiet networks habits are small beside the doubt and nothing moves; where jitter is milliseconds the quickest facts decide.
+On quiet networks habits are small beside the doubt and nothing moves; where jitter is milliseconds the quickest facts decide. The
+inverse of the normal matrix says what remains unknown: the bias that more rows of the same kind would not take away.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -24,8 +28,8 @@ from crossrank.align.problem import Fit, Sightings
 from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 
 QUICKEST = 4  # facts kept for each direction of each pair
-LATENCY_SHARE = 0.1  # bare latencies may differ by this share between the directions
-HABIT_SHARE = 0.1  # of the jitter: what one kind of collective may hide (measured on recordings)
+LATENCY_SHARE = 0.5  # bare latencies may differ by this share between the directions: most of what the bounds leave open
+HABIT_SHARE = 1.0  # of the jitter: what one kind of collective may hide (on recordings of one kind 0.2 to 1)
 LEAST_HABIT_SHARE = 0.02
 SIGNIFICANT = 5.0  # times the variance that chance explains
 FAMILY_ROWS = 40  # of one clock in one family: fewer do not tell its habit
@@ -33,18 +37,33 @@ LOOKS = 2.0  # pairs of one clock are not independent: all together count as two
 MOST_DOMAINS = 2000
 
 
-def level(seen: Sightings, fit: Fit, component: Int32Array) -> Float64Array:
-    """[D] what to add to the correction of each domain. All zero for more than MOST_DOMAINS domains."""
+@dataclass(frozen=True, slots=True)
+class Level:
+    """delta_ns: [D] what to add to the correction of each domain. unknown: [D, D] covariance in ns^2 of what is still unknown then."""
+
+    delta_ns: Float64Array
+    unknown: Float64Array | None
+
+    def bias_ns(self, reference: Int32Array) -> Float64Array:
+        """[D] one sigma of what is unknown between each domain and its reference [D]; zero where none was worked out."""
+        if self.unknown is None:
+            return np.zeros(len(self.delta_ns))
+        variance, d = np.diagonal(self.unknown), np.arange(len(reference))
+        return np.sqrt(np.maximum(variance + variance[reference] - 2.0 * self.unknown[d, reference], 0.0))
+
+
+def level(seen: Sightings, fit: Fit, component: Int32Array) -> Level:
+    """Constant corrections by the quickest facts. All zero for more than MOST_DOMAINS domains."""
     domains = len(component)
     delta = np.zeros(domains)
     if domains > MOST_DOMAINS or fit.sigma_ns <= 0.0:
-        return delta
+        return Level(delta, None)
     quickest = _quickest(seen, fit, domains)
     habit = habits(seen, fit, domains)
     x, next_ = quickest[:, :, 0], quickest[:, :, QUICKEST - 1]
     a, b = np.nonzero(np.triu(np.isfinite(next_) & np.isfinite(next_.T), 1))
     if len(a) == 0:
-        return delta
+        return Level(delta, None)
     ahead = (x[b, a] - x[a, b]) / 2.0
     doubt = (next_[a, b] - x[a, b] + next_[b, a] - x[b, a]) / 4.0 + LATENCY_SHARE * np.abs(x[a, b] + x[b, a]) / 2.0
     pairs = np.bincount(a, minlength=domains) + np.bincount(b, minlength=domains)
@@ -55,7 +74,8 @@ def level(seen: Sightings, fit: Fit, component: Int32Array) -> Float64Array:
     normal[a, b] -= weight
     normal[b, a] -= weight
     right = np.bincount(b, weight * ahead, domains) - np.bincount(a, weight * ahead, domains)
-    return np.linalg.solve(normal, right)
+    unknown: Float64Array = np.linalg.inv(normal)
+    return Level(unknown @ right, unknown)
 
 
 def habits(seen: Sightings, fit: Fit, domains: int) -> Float64Array:
