@@ -237,7 +237,7 @@ def test_jobs_are_listed_one_a_line():
 
 def test_a_finding_without_a_cost_of_its_own_shows_none():
     hang = {**FINDING, "class": "hang", "cost_ns": 0, "cost_error_ns": 0, "share": 0.0, "confidence": 0.97}
-    text = render(a_report(bottlenecks={"findings": [hang], **CARRIED}), 100)
+    text = text_of(a_report(bottlenecks={"findings": [hang], **CARRIED}), 100)
     line = next(line for line in text.splitlines() if "hang" in line and "rank 21" in line)
     assert "±" not in line
     assert "97.0 %" in line
