@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from crossrank import __version__, timesource
 from crossrank.api import errors, health_routes, import_routes, ingest_routes, job_routes, verdict_routes, whatif_routes
 from crossrank.api.connection import GuardedConnection, Waiting
+from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.gate import Gate
 from crossrank.api.heartbeat import beat
 from crossrank.api.inflight import Inflight
@@ -99,7 +100,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         limits=limits,
         counters=counters,
         wall_ns=timesource.wall_ns,
-        decoders=ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode"),
+        decoders=DecodeQueue(settings.decode_threads, limits.decode_wait_ns, timesource.monotonic_ns),
         suspects=ThreadPoolExecutor(1, thread_name_prefix="suspect"),
         inflight=Inflight(limits.inflight_bytes),
         guard=guard,
@@ -111,7 +112,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
 def close_rooms(rooms: Rooms) -> None:
     """Finishes what is in hand, seals and closes."""
     rooms.deriver.stop(DERIVER_STOP_S)
-    rooms.decoders.shutdown()
+    rooms.decoders.close()
     rooms.suspects.shutdown()
     rooms.store.close()
 

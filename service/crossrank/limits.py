@@ -11,6 +11,7 @@ class Limits:
 
     body_bytes: int = 64 << 20  # request body, also after decompression (OTLP recommends 64 MiB)
     inflight_bytes: int = 256 << 20  # decompressed bodies being worked on at once; beyond it 503
+    decode_wait_ns: int = 500_000_000  # estimated wait for a decoder beyond which a request is told to come again
     suspect_ratio: int = 256  # a compressed body whose beginning grows by more is measured before it is read on
     body_read_ns: int = 60_000_000_000  # a body that takes longer to arrive is given up
     token_bytes_per_s: int = 256 << 20  # of one token; beyond it 503

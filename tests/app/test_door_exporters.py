@@ -46,7 +46,9 @@ def budget_used_up(service: Service) -> Iterator[None]:
     """A request that has sent more than half of the budget and then pauses: others do not fit beside it."""
     parts = urlsplit(service.url)
     with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=30) as slow:
-        head = f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: {BUDGET}\r\n\r\n"
+        head = (
+            f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: {BUDGET}\r\n\r\n"
+        )
         slow.sendall(head.encode() + b"\n" * (BUDGET - 100))
         yield
 

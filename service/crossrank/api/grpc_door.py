@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -90,7 +91,7 @@ class _Handlers(grpc.GenericRpcHandler):
             hold.grow(len(body))
             job = _text(metadata.get("x-crossrank-job")) or caller.job
             post = Post("traces", PROTOBUF, "", job, rooms.wall_ns(), body, only_job=caller.job)
-            admitted, stored = take(rooms, post, hold, caller)
+            admitted, stored = rooms.decoders.run_here(len(body), partial(take, rooms, post, hold, caller))
             stored.result()
         rooms.deriver.wake()
         return otlp_reply(admitted, otlp_message(admitted))

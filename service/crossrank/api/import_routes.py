@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
@@ -54,8 +55,7 @@ async def post_import(
         parameters={key: value for key, value in said.items() if value is not None},
     )
     with rooms.inflight.open(0) as hold:
-        loop = asyncio.get_running_loop()
-        admitted, stored = await loop.run_in_executor(rooms.decoders, take, rooms, post, hold, caller)
+        admitted, stored = await rooms.decoders.run(len(post.body), partial(take, rooms, post, hold, caller))
         receipt = await asyncio.wrap_future(stored)
     rooms.deriver.wake()
     return receipt_reply(rooms, admitted, receipt, received_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Request
@@ -95,14 +96,14 @@ def otlp_message(admitted: Admitted) -> str:
 
 async def _take(request: Request, rooms: Rooms, caller: Caller, route: str, received_ns: int) -> tuple[Admitted, Receipt]:
     headers = request.headers
+    rooms.decoders.check()
     with rooms.inflight.open(announced_bytes(request)) as hold:
         body = await read_body(request, rooms, hold)
         job = headers.get("x-crossrank-job") or caller.job
         post = Post(
             route, headers.get("content-type", ""), headers.get("content-encoding", ""), job, received_ns, body, only_job=caller.job
         )
-        loop = asyncio.get_running_loop()
-        admitted, stored = await loop.run_in_executor(rooms.decoders, take, rooms, post, hold, caller)
+        admitted, stored = await rooms.decoders.run(len(body), partial(take, rooms, post, hold, caller))
         receipt = await asyncio.wrap_future(stored)
     rooms.deriver.wake()
     return admitted, receipt

@@ -58,7 +58,7 @@ async def _check_growth(start: bytes, encoding: str, rooms: Rooms, to_check: lis
     loop = asyncio.get_running_loop()
     if to_check[0] == SUSPECT_BYTES:
         del to_check[0]
-        if not await loop.run_in_executor(rooms.decoders, is_suspect, start[:SUSPECT_BYTES], encoding, rooms.limits):
+        if not await loop.run_in_executor(None, is_suspect, start[:SUSPECT_BYTES], encoding, rooms.limits):
             to_check.clear()
     if to_check and len(start) >= to_check[0]:
         to_check.clear()

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
+from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.inflight import Inflight
 from crossrank.api.readiness import Readiness
 from crossrank.auth.guard import Caller, Guard
@@ -29,7 +30,7 @@ class Rooms:
     limits: Limits
     counters: Counters
     wall_ns: Callable[[], int]
-    decoders: Executor
+    decoders: DecodeQueue
     suspects: Executor
     inflight: Inflight
     guard: Guard
