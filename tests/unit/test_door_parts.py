@@ -1,4 +1,4 @@
-"""Tokens, rates and the guard by themselves: nothing here speaks HTTP."""
+"""The parts of the doors by themselves: tokens, rates, the guard, budgets, the decode queue, the heartbeat. Nothing here speaks HTTP."""
 
 import asyncio
 import stat
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.heartbeat import beat
 from crossrank.api.inflight import Inflight
 from crossrank.auth.guard import ANYBODY, Guard
@@ -210,3 +211,42 @@ def test_a_stall_is_measured(monkeypatch):
     text = counters.exposition().decode()
     assert "crossrank_event_loop_stall_seconds 0.07\n" in text
     assert "crossrank_event_loop_stalls_total 1.0\n" in text
+
+
+# --- the queue in front of the decoders ---
+
+
+def test_what_would_wait_too_long_is_refused_and_an_empty_queue_takes_anything(clock):
+    queue, go = DecodeQueue(1, SECOND, clock), threading.Event()
+
+    def work() -> str:
+        clock.ns += 400_000_000
+        return "done"
+
+    async def scenario() -> None:
+        for _ in range(60):  # learns that a body of 1,000 bytes takes 0.4 s
+            assert await queue.run(1000, work) == "done"
+        held = [asyncio.create_task(queue.run(1000, go.wait)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await queue.run(1000, work)
+        go.set()
+        await asyncio.gather(*held)
+        assert await queue.run(10**9, work) == "done"
+
+    asyncio.run(scenario())
+    queue.close()
+
+
+def test_a_fault_of_the_work_frees_its_place(clock):
+    queue = DecodeQueue(1, 0, clock)
+
+    def fail() -> None:
+        clock.ns += SECOND
+        raise NotFound("nothing")
+
+    for _ in range(3):
+        with pytest.raises(NotFound):
+            queue.run_here(10, fail)
+    queue.check()
+    queue.close()
