@@ -109,8 +109,14 @@ def _sentence(timeline: Timeline, found: Standstill, silence: Silence) -> str:
     since = found.since_ns
     if waiting and since is not None:
         verb = "waits" if len(waiting) == 1 else "wait"
-        parts.append(f"{rank_list(waiting)} {verb}, the first for {duration(max(0, silence.now_ns - since))}.")
+        parts.append(f"{rank_list(waiting)} {verb}, the first for {_how_long(max(0, silence.now_ns - since))}.")
     return " ".join(capital(p) for p in parts)
+
+
+def _how_long(ns: int) -> str:
+    """A time to wait, which may be days."""
+    hours = ns / 3_600_000_000_000
+    return f"{hours / 24:.0f} days" if hours > 48 else f"{hours:.1f} h" if hours > 2 else duration(ns)
 
 
 def _first(found: Standstill) -> Pending:
