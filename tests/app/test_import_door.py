@@ -10,7 +10,7 @@ import pytest
 
 from crossrank import cli
 from tests.support.inprocess import InProcess
-from tests.support.server import Service
+from tests.support.server import Service, derived
 
 BASE = 1_711_964_646_000_000_000
 
@@ -102,6 +102,12 @@ def test_a_trace_without_a_rank_says_how_to_give_it(tmp_path):
     assert "?rank=N" in message
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory):
+    with Service(tmp_path_factory.mktemp("running") / "data") as service:
+        yield service
+
+
 def command(monkeypatch, *arguments: object) -> int:
     monkeypatch.setattr(sys, "argv", ["crossrank", "import", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
@@ -109,33 +115,33 @@ def command(monkeypatch, *arguments: object) -> int:
     return int(ended.value.code or 0)
 
 
-def test_the_command_imports_into_a_service(tmp_path, monkeypatch, capsys):
+def test_the_command_imports_into_a_service(running, tmp_path, monkeypatch, capsys):
     files = tmp_path / "files"
     files.mkdir()
     (files / "rank0.w0.json.gz").write_bytes(gzip.compress(trace(0, count=20_000)))
     (files / "rank0.w1.json").write_bytes(trace(0, at=100_000))
     (files / "rank1.json").write_bytes(trace(None))
-    with Service(tmp_path / "data") as service, service.client() as client:
-        assert command(monkeypatch, "kineto", files, "--job", "llm", "--url", service.url) == 0
+    with running.client() as client:
+        assert command(monkeypatch, "kineto", files, "--job", "llm", "--url", running.url) == 0
         assert "accepted   20,006 events" in capsys.readouterr().out
-        assert command(monkeypatch, "kineto", files, "--job", "llm", "--url", service.url) == 0
+        assert command(monkeypatch, "kineto", files, "--job", "llm", "--url", running.url) == 0
         assert "duplicate  20,006 events" in capsys.readouterr().out
         direct = client.post("/v1/import", params={"format": "kineto", "job": "llm"}, content=trace(0, count=20_000)).json()
         assert (direct["accepted"], direct["duplicate"]) == (0, 20_000)  # both ways give the same events
 
 
-def test_files_that_contradict_each_other_are_refused_by_name(tmp_path, monkeypatch, capsys):
+def test_files_that_contradict_each_other_are_refused_by_name(running, tmp_path, monkeypatch, capsys):
     first, second = tmp_path / "a_rank3.json", tmp_path / "b_rank3.json"
     first.write_bytes(trace(3))
     second.write_bytes(trace(3, at=6))
-    with Service(tmp_path / "data") as service:
-        assert command(monkeypatch, "kineto", first, second, "--job", "llm", "--url", service.url) == 2
-        said = capsys.readouterr().err
-        assert str(first) in said
-        assert str(second) in said
-        assert command(monkeypatch, "kineto", first, second, "--job", "llm", "--rank", 3, "--url", service.url) == 2
-        assert command(monkeypatch, "kineto", tmp_path / "none*", "--job", "llm", "--url", service.url) == 2
-        assert command(monkeypatch, "nsight", first, "--job", "llm", "--url", service.url) == 2
+    url = running.url
+    assert command(monkeypatch, "kineto", first, second, "--job", "odd", "--url", url) == 2
+    said = capsys.readouterr().err
+    assert str(first) in said
+    assert str(second) in said
+    assert command(monkeypatch, "kineto", first, second, "--job", "odd", "--rank", 3, "--url", url) == 2
+    assert command(monkeypatch, "kineto", tmp_path / "none*", "--job", "odd", "--url", url) == 2
+    assert command(monkeypatch, "nsight", first, "--job", "odd", "--url", url) == 2
 
 
 def test_the_command_imports_into_a_folder_and_names_bad_files(tmp_path, monkeypatch, capsys):
@@ -148,3 +154,21 @@ def test_the_command_imports_into_a_folder_and_names_bad_files(tmp_path, monkeyp
     assert str(bad) in said.err
     with InProcess(tmp_path / "data") as service:
         assert len(stored(service, "llm")) == 2
+
+
+def test_what_files_say_of_groups_becomes_the_topology(running, tmp_path, monkeypatch):
+    config = [{"pg_name": "7", "pg_desc": "dp", "ranks": "[0, 1]"}, {"pg_name": "8", "ranks": []}, {"uid": 9, "ranks": [1, 0, 2]}]
+    data = json.loads(trace(0)) | {"distributedInfo": {"rank": 0, "world_size": 4, "pg_config": config}}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(data))
+    with InProcess(tmp_path / "a") as service:
+        post(service, path.read_bytes(), format="kineto", job="llm")
+        post(service, dump(7), format="flight_recorder", job="llm", rank=1)
+        service.derive("llm")
+        shape = service.get("/v1/jobs/llm/topology")
+    assert shape["world_size"] == 4
+    assert [(g["name"], g["ranks"]) for g in shape["groups"]] == [("0", [0, 1]), ("7", [0, 1]), ("9", [0, 1, 2])]
+    assert command(monkeypatch, "kineto", path, "--job", "shaped", "--url", running.url) == 0
+    with running.client() as client:
+        derived(client, "shaped")
+        assert [g["name"] for g in client.get("/v1/jobs/shaped/topology").json()["groups"]] == ["7", "9"]

@@ -14,7 +14,7 @@ from crossrank.commands.client import HttpAnswers, base_url, connect, fault_of
 from crossrank.commands.source import open_answers
 from tests.support.stub_service import Reply, fault, receipt, stub_service
 
-COMMANDS = ("serve", "send", "report", "export", "ls", "simulate", "demo")
+COMMANDS = ("serve", "send", "report", "export", "ls", "simulate", "demo", "import")
 HEAVY = ("numpy", "pyarrow", "numba", "scipy", "fastapi", "uvicorn", "duckdb", "httpx", "pydantic")
 
 

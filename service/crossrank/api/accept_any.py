@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crossrank.errors import BadParameter
-from crossrank.importers.formats import decode_file
+from crossrank.importers.formats import open_recording
+from crossrank.importers.rows import concatenated
 from crossrank.importers.source import Source
 from crossrank.ingest.accept import accept
 from crossrank.ingest.admit import admit
@@ -24,7 +27,8 @@ def accept_any(post: Post, limits: Limits) -> Admitted:
     said = post.parameters
     source = Source(name=said.get("name") or "the body", rank=_rank(said.get("rank")), at_ns=post.received_ns)
     body = decompress(post.body, post.content_encoding, limits.body_bytes)
-    return admit(decode_file(said.get("format", ""), body, source, limits), post, limits)
+    recording = open_recording(said.get("format", ""), body, source, limits)
+    return replace(admit(concatenated(recording.batches, limits), post, limits), topology=recording.topology)
 
 
 def _rank(text: str | None) -> int | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from crossrank.api.accept_any import IMPORT_ROUTE
 from crossrank.api.ingest_routes import receipt_reply
-from crossrank.api.rooms import CallerParam, RoomsParam
+from crossrank.api.rooms import CallerParam, Rooms, RoomsParam
 from crossrank.api.shapes import EventsReceipt
 from crossrank.api.taking import take
 from crossrank.errors import BadParameter
 from crossrank.importers.formats import FORMATS, format_named
 from crossrank.model.post import Post
+from crossrank.query.topology_post import merged_topology
 
 router = APIRouter(tags=["ingest"])
 _FILE: Final = {
@@ -57,5 +58,13 @@ async def post_import(
     with rooms.inflight.open(0) as hold:
         admitted, stored = await rooms.decoders.run(len(post.body), partial(take, rooms, post, hold, caller))
         receipt = await asyncio.wrap_future(stored)
+        if admitted.topology is not None and receipt.accepted:
+            await asyncio.to_thread(_lay_over, rooms, owner, dict(admitted.topology))
     rooms.deriver.wake()
     return receipt_reply(rooms, admitted, receipt, received_ns)
+
+
+def _lay_over(rooms: Rooms, job: str, stated: dict[str, Any]) -> None:
+    """Adds what a file says of the job's shape to what is known of it."""
+    with rooms.topology_lock:
+        rooms.store.put_topology(job, merged_topology(rooms.store.topology(job), stated))

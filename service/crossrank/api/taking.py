@@ -67,7 +67,7 @@ def only_own(admitted: Admitted, only_job: str | None) -> Admitted:
         places = np.array([i for i in range(len(own) + len(taken)) if i not in taken])  # rows are in request order
         rejections += [Rejection(int(i), OTHER_JOB, only_job, None, f"the token is for {only_job!r}") for i in places[~own]]
         rejections.sort(key=lambda r: r.index)
-    return Admitted(admitted.events.filter(pa.array(own)), tuple(rejections), admitted.warnings)
+    return Admitted(admitted.events.filter(pa.array(own)), tuple(rejections), admitted.warnings, admitted.topology)
 
 
 def _decode(post: Post, limits: Limits, hold: Hold) -> Admitted:

@@ -6,18 +6,20 @@ files be compared before anything is sent: two files that claim the same rank at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import httpx
 import pyarrow as pa
 
-from crossrank.commands.client import HttpAnswers, base_url, connect, restated
+from crossrank.commands.client import HttpAnswers, base_url, connect, fault_of, reaching, restated
 from crossrank.commands.figures import count, plain
 from crossrank.commands.poster import ERRORS_KEPT, Poster, Tally
-from crossrank.commands.source import DEFAULT_URL
+from crossrank.commands.source import DEFAULT_URL, job_path
 from crossrank.errors import BadParameter, CrossrankError
 from crossrank.importers.formats import FORMATS, format_named
 from crossrank.importers.source import Recording, Source
@@ -86,6 +88,7 @@ def import_files(format_: str, files: Sequence[Path], *, poster: Poster, rank: i
         )
     done = Imported()
     claims: list[_Claim] = []
+    posted: set[str] = set()
     for path in files:
         latest = max((c.recording.last_ns or 0 for c in claims), default=0)
         with path.open("rb") as file:
@@ -96,6 +99,7 @@ def import_files(format_: str, files: Sequence[Path], *, poster: Poster, rank: i
                 claims.append(claim)
                 done.files += 1
                 _send(claim, poster, done.tally)
+                _post_topology(claim.recording.topology, poster, posted)
             except BadParameter:
                 raise
             except CrossrankError as fault:
@@ -125,6 +129,19 @@ def _send(claim: _Claim, poster: Poster, tally: Tally) -> None:
         tally.warnings.update(f"{claim.path}: {w}" for w in decoded.warnings)
         for stream in _streams(decoded):
             tally.add(poster.post_arrow(stream, str(claim.path)))
+
+
+def _post_topology(stated: Mapping[str, Any] | None, poster: Poster, posted: set[str]) -> None:
+    """Says once what files say of the job's shape; ranks mostly say the same."""
+    text = json.dumps(stated, sort_keys=True)
+    if stated is None or poster.job is None or text in posted:
+        return
+    posted.add(text)
+    path = job_path(poster.job, "topology")
+    with reaching(poster.url):
+        answer = poster.client.post(path, content=text, headers={"content-type": "application/json"})
+    if answer.status_code != httpx.codes.OK:
+        raise fault_of(answer.status_code, answer.content, f"POST {path}")
 
 
 def _streams(decoded: Decoded) -> Iterator[bytes]:

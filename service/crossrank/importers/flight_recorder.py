@@ -27,7 +27,7 @@ from crossrank.errors import UndecodableBody
 from crossrank.importers.element_sizes import tensors_bytes
 from crossrank.importers.plain_bytes import read_plain
 from crossrank.importers.rows import Rows, int64, span_id
-from crossrank.importers.source import Recording, Source, settle_rank
+from crossrank.importers.source import Recording, Source, settle_rank, stated_topology
 from crossrank.importers.untrusted_pickle import looks_like_pickle, pickle_as_json
 from crossrank.limits import Limits
 from crossrank.model.kinds import canonical_op
@@ -52,6 +52,7 @@ class _Groups:
     """What a dump says of its process groups."""
 
     members: Mapping[str, list[int]]  # by name
+    descs: Mapping[str, str]  # by name
     status: Mapping[int, dict[str, int | None]]  # by pg_id
     name_of: Mapping[int, tuple[str, str]]  # by pg_id: the name and where it is from, "entries" or "order"
 
@@ -70,7 +71,7 @@ def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
         last_ns = max(last_ns, *(int64(entry.get(name)) or 0 for name in _TIMES))
         _add_entry(rows, index, entry, rank, groups)
     _add_status(rows, len(dump.entries), dump, rank, groups, last_ns or source.at_ns)
-    return rows.recording(rank)
+    return rows.recording(rank, stated_topology(None, {name: (m, groups.descs.get(name)) for name, m in groups.members.items()}))
 
 
 _TIMES: Final = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
@@ -105,7 +106,12 @@ def _groups(dump: _Dump) -> _Groups:
     }
     name_of = {pg_id: (name, "entries") for pg_id, name in tied.items()}
     by_order = _in_order_of_creation(sorted(status), list(dump.pg_config), tied)
-    return _Groups(members, status, {pg_id: (name, "order") for pg_id, name in by_order.items()} | name_of)
+    descs = {
+        name: desc
+        for name, config in dump.pg_config.items()
+        if isinstance(config, dict) and isinstance(desc := config.get("desc"), str)
+    }
+    return _Groups(members, descs, status, {pg_id: (name, "order") for pg_id, name in by_order.items()} | name_of)
 
 
 def _default_names(entries: Sequence[Any]) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from crossrank.errors import BadParameter
 from crossrank.importers import chakra, crossrank_parquet, flight_recorder, kineto, nccl_inspector, whatif
 from crossrank.importers.rows import concatenated
-from crossrank.importers.source import ReadFile, Source
+from crossrank.importers.source import ReadFile, Recording, Source
 from crossrank.limits import Limits
 from crossrank.model.decoded import Decoded
 
@@ -30,6 +30,11 @@ def format_named(name: str) -> ReadFile:
     return FORMATS[name]
 
 
+def open_recording(name: str, body: bytes, source: Source, limits: Limits) -> Recording:
+    """A file held in memory. Raises BadParameter, UndecodableBody, BodyTooLarge."""
+    return format_named(name)(BytesIO(body), source, limits)
+
+
 def decode_file(name: str, body: bytes, source: Source, limits: Limits) -> Decoded:
-    """All events of a file held in memory. Raises BadParameter, UndecodableBody, BodyTooLarge."""
-    return concatenated(format_named(name)(BytesIO(body), source, limits).batches, limits)
+    """All its events at once. Raises as `open_recording`."""
+    return concatenated(open_recording(name, body, source, limits).batches, limits)

@@ -31,7 +31,7 @@ from crossrank.importers.kineto_names import Role, members
 from crossrank.importers.kineto_pieces import COLUMNS, PieceReader
 from crossrank.importers.plain_bytes import PlainBytes
 from crossrank.importers.rows import int64
-from crossrank.importers.source import Recording, Source, settle_rank
+from crossrank.importers.source import Recording, Source, settle_rank, stated_topology
 from crossrank.limits import Limits
 from crossrank.model.decoded import RAW_SCHEMA, Decoded
 
@@ -46,7 +46,9 @@ class Head:
     rank: int | None
     host: str | None
     base_ns: int
+    world_size: int | None
     groups: dict[str, list[int] | None]
+    descs: dict[str, str | None]
 
 
 def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
@@ -72,7 +74,8 @@ def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
         raise
     warnings = _warnings(stream, plain, reader, head, table)
     first, last = (table.first_ns + head.base_ns, table.last_ns + head.base_ns) if len(table) else (None, None)
-    return Recording(rank, first, last, _completed(spill, table, reader, head, rank, warnings))
+    shape = stated_topology(head.world_size, {name: (ranks, head.descs[name]) for name, ranks in head.groups.items()})
+    return Recording(rank, first, last, _completed(spill, table, reader, head, rank, warnings), shape)
 
 
 def _refuse_other_files(reader: PieceReader, stream: JsonStream, head: Head) -> None:
@@ -88,14 +91,18 @@ def _head(fields: dict[str, bytes]) -> Head:
     host = _value(fields, "host_name")
     config = info.get("pg_config")
     groups: dict[str, list[int] | None] = {}
+    descs: dict[str, str | None] = {}
     for group in config if isinstance(config, list) else []:
         if isinstance(group, dict) and (name := group.get("pg_name", group.get("uid"))) is not None:
             groups[str(name)] = members(group.get("ranks"))
+            descs[str(name)] = group["pg_desc"] if isinstance(group.get("pg_desc"), str) else None
     return Head(
         rank=int64(info.get("rank")),
         host=host if isinstance(host, str) and host else None,
         base_ns=int64(_value(fields, "baseTimeNanoseconds")) or 0,
+        world_size=int64(info.get("world_size")),
         groups=groups,
+        descs=descs,
     )
 
 

@@ -84,13 +84,14 @@ class Rows:
         self._batches.append(raw_batch(self._columns))
         self._columns = {name: [] for name in RAW_SCHEMA.names}
 
-    def recording(self, rank: int | None) -> Recording:
+    def recording(self, rank: int | None, topology: Mapping[str, Any] | None = None) -> Recording:
         """What was collected. rank: whose it all is, None for several."""
         if self._columns["rank"]:
             self._flush()
         rows = raw_table(self._batches)
         first, last = pc.min(rows["start_ns"]).as_py(), pc.max(pc.coalesce(rows["end_ns"], rows["start_ns"])).as_py()
-        return Recording(rank, first, last, iter([Decoded(rows, places(self._index), self.rejections, self.warnings)]))
+        batches = iter([Decoded(rows, places(self._index), self.rejections, self.warnings)])
+        return Recording(rank, first, last, batches, topology)
 
 
 def concatenated(parts: Iterator[Decoded], limits: Limits) -> Decoded:

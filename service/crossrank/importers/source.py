@@ -7,9 +7,9 @@ A rank that is given but contradicts the one in the file is refused: one of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from crossrank.errors import BadParameter
 from crossrank.limits import Limits
@@ -19,6 +19,7 @@ _MARKED: Final = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
 _TRAILING: Final = re.compile(r"(\d+)$")
 _ENDINGS: Final = re.compile(r"(\.(json|jsonl|ndjson|gz|zst|zstd|pt|trace|pkl|pickle|parquet|et|pb|txt|log))+$", re.IGNORECASE)
 _RANK_MAX: Final = 2**31 - 1
+_NAME, _GROUPS, _GROUP_RANKS = 1024, 10_000, 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,15 @@ class Source:
 class Recording:
     """A file that was opened. rank: whose it is, None where it holds several; first_ns, last_ns: its times, None without any.
 
-    batches: its events, once. `index` and the places of rejections count over the whole file.
+    batches: its events, once. `index` and the places of rejections count over the whole file. topology: what the file says of the
+    job's shape beside them, as it would be posted; None where it says nothing.
     """
 
     rank: int | None
     first_ns: int | None
     last_ns: int | None
     batches: Iterator[Decoded]
+    topology: Mapping[str, Any] | None = None
 
 
 ReadFile = Callable[[BinaryIO, Source, Limits], Recording]
@@ -75,3 +78,19 @@ def settle_rank(source: Source, in_file: int | None) -> int:
             field="rank",
         )
     return named
+
+
+def stated_topology(world_size: int | None, groups: Mapping[str, tuple[Sequence[int] | None, str | None]]) -> dict[str, Any] | None:
+    """The form in which a job's shape is posted. groups: members and description by name; those without members are left out.
+
+    What is beyond a sane job is left out as well: the events are worth more than a claim about their shape.
+    """
+    known = [
+        {"name": name, "ranks": sorted(set(ranks)), **({"desc": desc} if desc else {})}
+        for name, (ranks, desc) in sorted(groups.items())
+        if ranks and name and len(name) <= _NAME and len(ranks) <= _GROUP_RANKS and min(ranks) >= 0 and max(ranks) <= _RANK_MAX
+    ][:_GROUPS]
+    size = world_size if world_size is not None and 0 < world_size <= _RANK_MAX else None
+    if size is None and not known:
+        return None
+    return {**({"world_size": size} if size is not None else {}), "groups": known}

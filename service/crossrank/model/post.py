@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -42,12 +43,14 @@ class Rejection:
 class Admitted:
     """The events of one Post that passed validation (EVENT_SCHEMA), and those that did not.
 
-    `warnings` are for the sender ("3 names were cut to 1024 bytes"); nothing was lost by them.
+    `warnings` are for the sender ("3 names were cut to 1024 bytes"); nothing was lost by them. `topology`: what a recorded file says
+    of the job's shape, as it would be posted.
     """
 
     events: pa.Table
     rejections: tuple[Rejection, ...] = ()
     warnings: tuple[str, ...] = ()
+    topology: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
