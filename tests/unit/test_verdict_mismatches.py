@@ -192,3 +192,11 @@ def test_the_order_of_events_does_not_matter(seed: int):
     ]
     mixed = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
     assert find_mismatches(timeline_of(*mixed)) == find_mismatches(timeline_of(*rows))
+
+
+def test_a_long_desynchronised_run_is_one_finding():
+    calls = usual(3, steps=400)
+    del calls[2][21]
+    found = found_in(calls)
+    assert [(m.class_, m.odd_ranks, m.window) for m in found] == [("skipped", (2,), (1, 1599))]
+    assert found[0].followers > 1000

@@ -27,9 +27,10 @@ _UNEVEN_OPS = frozenset({"all_to_all", "gather", "scatter"})
 _MAYBE_UNEVEN_OPS = frozenset({"all_gather", "reduce_scatter"})
 _HABIT = 3  # instances that went on although sizes differed: then they may
 _STEPS_IN_AGREEMENT = 2  # steps a group has to agree on before a disagreement about the step alone counts
-_GROUPS_LOOKED_AT = 256
+_GROUPS_LOOKED_AT = 64
 _CAUSES_A_GROUP = 4
-_HISTORY = 256  # numbers before the disagreement that are known to the comparison
+_HISTORY = 256  # numbers before and after the disagreement that are known to the comparison
+_CALLS_A_GROUP = 50_000  # calls looked at one by one
 _KEPT = np.iinfo(np.int64)
 
 
@@ -113,7 +114,13 @@ class _Calls:
         trace, coll = timeline.trace, timeline.matches.collectives
         group = int(coll.group[rows[0]])
         lo, hi = (int(np.searchsorted(coll.group, group, side=s)) for s in ("left", "right"))
-        first, last = max(lo, rows[0] - _HISTORY), min(hi, rows[-1] + COMPARED_MOST, rows[0] + _HISTORY)
+        members = int(coll.ptr[rows[0] + 1] - coll.ptr[rows[0]])
+        reach = max(2 * COMPARED_MOST if members < 256 else 8, min(_HISTORY, _CALLS_A_GROUP // members))
+        first, last = max(lo, rows[0] - reach), min(hi, rows[0] + reach)
+        self.rows = rows[: int(np.searchsorted(rows, last))]
+        self.window = _in_common(
+            trace.rank[coll.member[coll.ptr[lo] : coll.ptr[hi]]], np.repeat(coll.seq[lo:hi], np.diff(coll.ptr[lo : hi + 1]))
+        )
         words = [canonical_op(op) for op in trace.ops]
         distinct = sorted(set(words))
         self.words = distinct
@@ -142,15 +149,26 @@ def _causes(timeline: Timeline, rows: list[int]) -> list[Mismatch]:
     coll = timeline.matches.collectives
     calls = _Calls(timeline, rows)
     found: list[Mismatch] = []
-    left = [int(coll.seq[k]) for k in rows]
+    left = [int(coll.seq[k]) for k in calls.rows]
+    later = len(rows) - len(left)  # so far on that only what came before explains them
     while left and len(found) < _CAUSES_A_GROUP:
         made = _causes_at(timeline, int(coll.group[rows[0]]), calls, left[0])
         odd = {r for m in made for r in (*m.odd_ranks, *m.candidates)}
         rest = [q for q in left[1:] if not odd or not _odd_of(calls, q)[0] <= odd]
         followers = len(left) - 1 - len(rest)
-        found += [replace(m, followers=followers) for m in made]
+        found += [replace(m, followers=followers + (0 if found else later)) for m in made]
         left = rest
     return found
+
+
+def _in_common(rank: np.ndarray, seq: Int64Array) -> tuple[int, int] | None:
+    """First and last number between which all ranks have calls."""
+    ranks, place = np.unique(rank, return_inverse=True)
+    first, last = np.full(len(ranks), _KEPT.max), np.full(len(ranks), _KEPT.min)
+    np.minimum.at(first, place, seq)
+    np.maximum.at(last, place, seq)
+    low, high = int(first.max()), int(last.min())
+    return (low, high) if low <= high else None
 
 
 def _odd_of(calls: _Calls, seq: int) -> tuple[set[int], Call | None]:
@@ -213,7 +231,6 @@ def _mismatch(
     members = trace.group_ranks[group] or tuple(users)
     told = {r: calls.told(calls.of[r][seq]) for r in (tied or odd)}
     name = trace.groups[group]
-    first, last = max(min(calls.of[r]) for r in users), min(max(calls.of[r]) for r in users)
     unseen = tuple(sorted(set(members) - set(users)))
     steps = Counter(c.step for r in users for c in [calls.of[r].get(seq)] if c is not None and r not in ranks)
     step = majority.step if majority.step is not None else _step_at(timeline, group, seq)
@@ -234,7 +251,7 @@ def _mismatch(
         sentence += f" Nothing is known of {rank_list(unseen)}."
     return Mismatch(
         class_, name, members, seq, step, () if tied else odd, tied, calls.told(majority), told, slip.count, 0,
-        (first, last) if first <= last else None, unseen, _confidence(slip, tied), capital(sentence),
+        calls.window, unseen, _confidence(slip, tied), capital(sentence),
     )  # fmt: skip
 
 
