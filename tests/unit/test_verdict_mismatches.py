@@ -160,6 +160,14 @@ def test_element_types_differ():
     assert told(find_mismatches(timeline_of(*rows))) == [("dtype", (1,), 3)]
 
 
+def test_spellings_of_one_element_type_agree():
+    words = ("float32", "Float", "torch.float32", "fp32")
+    assert (
+        find_mismatches(timeline_of(*(collective(r, q, (q, q + 1), dtype=words[r], bytes=8) for r in range(4) for q in range(3))))
+        == ()
+    )
+
+
 def test_a_call_left_out_shows_by_its_step_alone():
     rows = [
         collective(r, 1 + s - (r == 1 and s > 5), (9 * s, 9 * s + 1), step=s)

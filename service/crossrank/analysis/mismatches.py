@@ -19,7 +19,7 @@ import numpy as np
 from crossrank.analysis.call_history import COMPARED_MOST, Call, Slip, explain
 from crossrank.analysis.wording import capital, numbers, rank_list
 from crossrank.model.arrays import BoolArray, Int64Array
-from crossrank.model.kinds import canonical_op
+from crossrank.model.kinds import canonical_dtype, canonical_op
 from crossrank.model.timeline import NO_STEP, Timeline
 from crossrank.model.verdicts import Mismatch, MismatchClass
 
@@ -50,11 +50,18 @@ def disagreeing(timeline: Timeline) -> BoolArray:
     distinct = sorted(set(words))
     meaning = np.array([*(distinct.index(w) for w in words), -1], dtype=np.int64)
     op = meaning[trace.op[coll.member]]
-    size, dtype = trace.size_bytes[coll.member], trace.dtype[coll.member].astype(np.int64)
+    size, dtype = trace.size_bytes[coll.member], _dtype_codes(timeline)[trace.dtype[coll.member]]
     uneven = np.array([*(w in _UNEVEN_OPS or _is_vector(o) for w, o in zip(words, trace.ops, strict=True)), False])[coll.op]
     sizes = _differs(size, size > 0, coll.ptr) & ~uneven
     sizes &= ~_habitually_uneven(timeline, sizes, words)
     return _differs(op, op >= 0, coll.ptr) | sizes | _differs(dtype, dtype >= 0, coll.ptr) | _steps_differ(timeline)
+
+
+def _dtype_codes(timeline: Timeline) -> Int64Array:
+    """One code for all spellings of an element type; the last entry stands for "not said"."""
+    words = [canonical_dtype(dtype) for dtype in timeline.trace.dtypes]
+    distinct = sorted(set(words))
+    return np.array([*(distinct.index(w) for w in words), -1], dtype=np.int64)
 
 
 def _is_vector(op: str) -> bool:
@@ -124,14 +131,17 @@ class _Calls:
         words = [canonical_op(op) for op in trace.ops]
         distinct = sorted(set(words))
         self.words = distinct
-        self.dtypes = trace.dtypes
+        dtypes = _dtype_codes(timeline)
+        self.dtypes = sorted({canonical_dtype(dtype) for dtype in trace.dtypes})
         self.of: dict[int, dict[int, Call]] = {}
         self.ended: dict[tuple[int, int], bool] = {}
         seq = np.repeat(coll.seq[first:last], np.diff(coll.ptr[first : last + 1])).tolist()
         for q, span in zip(seq, coll.member[coll.ptr[first] : coll.ptr[last]].tolist(), strict=True):
             rank, op = int(trace.rank[span]), int(trace.op[span])
             step = int(trace.step[span]) if trace.has_step[span] else None
-            call = Call(distinct.index(words[op]) if op >= 0 else -1, int(trace.size_bytes[span]), int(trace.dtype[span]), step)
+            call = Call(
+                distinct.index(words[op]) if op >= 0 else -1, int(trace.size_bytes[span]), int(dtypes[trace.dtype[span]]), step
+            )
             self.of.setdefault(rank, {})[q] = call
             self.ended[rank, q] = not trace.is_open[span]
 

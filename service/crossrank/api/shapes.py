@@ -216,6 +216,7 @@ class Collective(Shape):
     spread_bound_ns: int | None = Field(description="The spread is right within this; null when nothing relates the clocks.")
     transfer_ns: int | None
     bytes: int
+    match_confidence: float = Field(ge=0, le=1, description="That the members are one operation; 1 by sequence number.")
     algbw_gbs: float | None
     busbw_gbs: float | None
 

@@ -84,3 +84,24 @@ def _standard_name(op: str) -> str:
         if squeezed.removesuffix(suffix) in _OP_SPELLINGS:
             return _OP_SPELLINGS[squeezed.removesuffix(suffix)]
     return op.lower()
+
+
+_DTYPE_SPELLINGS: Final[dict[str, str]] = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "char": "int8",
+    "byte": "uint8",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+}
+
+
+def canonical_dtype(dtype: str) -> str:
+    """One name for all spellings of an element type: `Float`, `torch.float32` -> `float32`; an unknown one lower-cased."""
+    bare = dtype.lower().rpartition(".")[2].rpartition("::")[2]
+    return _DTYPE_SPELLINGS.get(bare, bare)

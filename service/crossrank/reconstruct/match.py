@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from crossrank.model.kinds import ALL_TO_ROOT_OPS, COLLECTIVE, ROOT_TO_ALL_OPS, SYNCHRONISING_OPS, canonical_op
+from crossrank.model.kinds import ALL_TO_ROOT_OPS, COLLECTIVE, ROOT_TO_ALL_OPS, SYNCHRONISING_OPS, canonical_dtype, canonical_op
 from crossrank.model.matches import CollectiveMatches, Matches
 from crossrank.model.trace import NO_CODE, JobTrace
 from crossrank.reconstruct.keys import first_of_runs, pack_keys, place_in_run
@@ -131,7 +131,8 @@ def _judge(
     same_size_op = ~_is_one_of(words, UNEVEN_OPS)[op]
     sent = trace.size_bytes[member]
     mismatched |= same_size_op & _differs(sent, sent > 0, ptr)
-    mismatched |= _differs(trace.dtype[member], trace.dtype[member] >= 0, ptr)
+    dtype = _codes_of_equal(tuple(canonical_dtype(d) for d in trace.dtypes))[trace.dtype[member]]
+    mismatched |= _differs(dtype, dtype >= 0, ptr)
     sure = _reduce(np.minimum, confidence, first)
     alone = size == 1
     unmatched["mismatched"] = int(mismatched.sum())

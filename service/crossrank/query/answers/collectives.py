@@ -49,6 +49,7 @@ def _instance(view: JobView, k: int) -> dict[str, Any]:
         "spread_bound_ns": int(times.spread_bound_ns[k]) if times.spread_bound_ns[k] < UNALIGNED_NS else None,
         "transfer_ns": int(times.transfer_ns[k]) if times.ended[k] else None,
         "bytes": int(times.size_bytes[k]),
+        "match_confidence": float(found.confidence[k]),
         "algbw_gbs": _number(times.algbw_gbs[k]),
         "busbw_gbs": _number(times.busbw_gbs[k]),
     }
