@@ -1,6 +1,6 @@
 """Connections that never finish a request must not cost others anything: slow-loris and idle clients.
 
-A connection may wait 20 s for the rest of a request's headers (uvicorn itself times only the pause between requests), and their
+A connection may wait 60 s for the rest of a request's headers (uvicorn itself times only the pause between requests), and their
 number is bounded below the process's limit of open files. When a new one comes and all places are taken, the one that has waited
 longest without a request in work gives way; a client with a request in work is never cut off, and a keep-alive client that was
 only waiting connects again.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEADERS_S: Final = 20.0
+HEADERS_S: Final = 60.0
 
 
 class Waiting:

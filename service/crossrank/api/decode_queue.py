@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from crossrank.errors import Overloaded
 
 _NEWEST_SHARE: Final = 0.1  # of the moving average
+_FIRST_GUESS_NS: Final = 10e6  # of a body, before any was decoded: a crowd may be waiting at the start
 T = TypeVar("T")
 
 
@@ -29,7 +30,7 @@ class DecodeQueue:
         self._threads, self._longest_wait_ns, self._monotonic_ns = threads, longest_wait_ns, monotonic_ns
         self._lock = Lock()
         self._waiting, self._waiting_bytes = 0, 0
-        self._usual_ns, self._usual_bytes = 0.0, 1.0
+        self._usual_ns, self._usual_bytes = _FIRST_GUESS_NS, 1.0
 
     def check(self) -> None:
         """Raises Overloaded when what waits already takes too long; an empty queue takes anything."""
