@@ -81,7 +81,9 @@ def _facts(known: KnownTrace, found: Constraints) -> _Facts:
     other = np.flatnonzero(hub != np.arange(len(hub)))
     h = hub[other]
     # Messages: a fact in one direction each.
-    before, after = found.before, found.after
+    messages = known.matches.messages
+    usable = ~trace.is_open[messages.recv] & (trace.domain[messages.send] != trace.domain[messages.recv])
+    before, after = messages.send[usable], messages.recv[usable]
     a, b = trace.domain[before].astype(np.int64), trace.domain[after].astype(np.int64)
     up = a < b
     yes, no = np.ones(len(other), bool), np.zeros(len(up), bool)

@@ -33,7 +33,7 @@ class Components:
     reference: [components] the domain with most rows, the lowest of equals.
     base_ns: [D] local time that stands for zero on the component's axis: axis time = local - base_ns, for all of the component
         nearly the same true instant.
-    rows: [D] number of facts that speak about the domain.
+    rows: [D] number of facts that speak about the domain; 0 for the service's clock, which has no spans and is no reference.
     """
 
     component: Int32Array
@@ -59,7 +59,9 @@ def connect(trace: JobTrace, facts: Constraints) -> Components:
     graph = coo_array((np.ones(len(pairs.a)), (pairs.a, pairs.b)), shape=(domains, domains))
     component = _numbered_by_lowest(connected_components(graph, directed=False)[1])
     rows = np.bincount(trace.domain[facts.span], minlength=domains)
-    rows += np.bincount(trace.domain[facts.before], minlength=domains) + np.bincount(trace.domain[facts.after], minlength=domains)
+    rows += np.bincount(facts.before_domain, minlength=domains) + np.bincount(facts.after_domain, minlength=domains)
+    if len(trace.samples):
+        rows[trace.samples.service] *= bool((trace.domain == trace.samples.service).any())
     count = int(component.max(initial=-1)) + 1
     best_first = np.lexsort((np.arange(domains), -rows, component))
     reference = best_first[np.searchsorted(component[best_first], np.arange(count))].astype(np.int32)
@@ -89,8 +91,8 @@ def _collective_pairs(trace: JobTrace, facts: Constraints) -> _Pairs:
 def _message_pairs(trace: JobTrace, facts: Constraints) -> _Pairs:
     """Half the difference of the two directions; pairs with one direction only are left out."""
     domains = len(trace.domains)
-    a, b = trace.domain[facts.before].astype(np.int64), trace.domain[facts.after].astype(np.int64)
-    delay = trace.end_ns[facts.after] - trace.start_ns[facts.before]
+    a, b = facts.before_domain.astype(np.int64), facts.after_domain.astype(np.int64)
+    delay = facts.after_ns - facts.before_ns
     up, down = a < b, a > b
     forth = _pairwise(a[up], b[up], delay[up], domains, MESSAGE_QUANTILE)
     back = _pairwise(b[down], a[down], delay[down], domains, MESSAGE_QUANTILE)

@@ -13,7 +13,7 @@ not of the operation) and collectives whose members disagree about what was done
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,19 +29,41 @@ class Constraints:
     ptr, span: synchronising collectives in compressed form: instance k has the spans `span[ptr[k]:ptr[k+1]]`, of two domains or more.
     family: [k] ascending number of the kind of each instance: process group, operation, size to a power of two. What is alike in
         these is alike in how, and how evenly, its members end.
-    before, after: [p] span pairs: `after[i]` may not end before `before[i]` starts.
+    before_domain, before_ns, after_domain, after_ns: [p] pairs of local stamps of different domains, the first not after the second:
+        messages and rooted operations (start of the one, end of the other), parents of spans on other clocks (both starts), and
+        clock samples (forth and back).
+    turn: [p] what belongs together, as the two messages of a sample, has one number.
     """
 
     ptr: Int64Array
     span: Int64Array
     family: Int32Array
-    before: Int64Array
-    after: Int64Array
+    before_domain: Int32Array
+    before_ns: Int64Array
+    after_domain: Int32Array
+    after_ns: Int64Array
+    turn: Int64Array
 
     @property
     def instance(self) -> Int64Array:
         """[m] instance of each member of a collective."""
         return np.repeat(np.arange(len(self.ptr) - 1, dtype=np.int64), np.diff(self.ptr))
+
+    def without_samples(self, service: int) -> Constraints:
+        """The same without the facts that speak of the service's clock; all of them if there are no others."""
+        kept = (self.before_domain != service) & (self.after_domain != service)
+        return self if kept.all() or (len(self.span) == 0 and not kept.any()) else self.of_pairs(kept)
+
+    def of_pairs(self, kept: BoolArray) -> Constraints:
+        """The same with some of the pairs [p] only."""
+        return replace(
+            self,
+            before_domain=self.before_domain[kept],
+            before_ns=self.before_ns[kept],
+            after_domain=self.after_domain[kept],
+            after_ns=self.after_ns[kept],
+            turn=self.turn[kept],
+        )
 
 
 def extract(trace: JobTrace, matches: Matches) -> Constraints:
@@ -53,7 +75,36 @@ def extract(trace: JobTrace, matches: Matches) -> Constraints:
     after = np.concatenate((matches.messages.recv, rooted[1])).astype(np.int64)
     # A launch may bind what follows it (it did start), but its end says nothing.
     kept = ended[after] & (trace.domain[before] != trace.domain[after])
-    return Constraints(ptr, span, family, before[kept], after[kept])
+    before, after = before[kept], after[kept]
+    parent, child = _parents(trace)
+    samples = trace.samples
+    service = np.full(len(samples), samples.service, dtype=np.int32)
+    single = len(before) + len(parent)
+    turn = np.arange(single + len(samples), dtype=np.int64)
+    return Constraints(
+        ptr,
+        span,
+        family,
+        before_domain=np.concatenate((trace.domain[before], trace.domain[parent], samples.domain, service)),
+        before_ns=np.concatenate((trace.start_ns[before], trace.start_ns[parent], samples.sent_ns, samples.replied_ns)),
+        after_domain=np.concatenate((trace.domain[after], trace.domain[child], service, samples.domain)),
+        after_ns=np.concatenate((trace.end_ns[after], trace.start_ns[child], samples.received_ns, samples.got_ns)),
+        turn=np.concatenate((turn, turn[single:])),
+    )
+
+
+def _parents(trace: JobTrace) -> tuple[Int64Array, Int64Array]:
+    """(parent, child) spans of different clocks; a parent begins before its child. An id that several ranks use names nobody."""
+    children = np.flatnonzero(trace.parent_id != 0)
+    if len(children) == 0:
+        return children, children
+    by_id = np.argsort(trace.span_id, kind="stable")
+    ids, wanted = trace.span_id[by_id], trace.parent_id[children]
+    first, last = np.searchsorted(ids, wanted, side="left"), np.searchsorted(ids, wanted, side="right")
+    known = last - first == 1
+    parent, child = by_id[first[known]], children[known]
+    across = trace.domain[parent] != trace.domain[child]
+    return parent[across], child[across]
 
 
 def _synchronising(trace: JobTrace, collectives: CollectiveMatches, ended: BoolArray) -> tuple[Int64Array, Int64Array, Int32Array]:

@@ -24,7 +24,7 @@ from crossrank.align.problem import Fit, Sightings
 from crossrank.align.rows import group_medians
 from crossrank.align.steps import Suspect
 from crossrank.align.straddlers import Straddlers
-from crossrank.model.arrays import BoolArray, Float64Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.trace import JobTrace
 
 FACTS_AROUND = 40
@@ -46,8 +46,8 @@ def rough_cuts(trace: JobTrace, facts: Constraints, seen: Sightings, line: Fit, 
         times, stamps = [], []
         for when, domain, stamp in (
             (at, end_domain, local),
-            (message_at, trace.domain[facts.before], trace.start_ns[facts.before]),
-            (message_at, trace.domain[facts.after], trace.end_ns[facts.after]),
+            (message_at, facts.before_domain, facts.before_ns),
+            (message_at, facts.after_domain, facts.after_ns),
         ):
             own = domain == suspect.domain
             times.append(when[own])
@@ -89,8 +89,12 @@ def place_cuts(trace: JobTrace, facts: Constraints, seen: Sightings, fit: Fit, e
 
 def _facts_around(trace: JobTrace, facts: Constraints, cut: Cut) -> tuple[int, int]:
     """Local times that hold enough of the domain's facts on both sides of a cut, across a pause of the job if there is one."""
-    parts = ((facts.span, trace.end_ns), (facts.before, trace.start_ns), (facts.after, trace.end_ns))
-    local = np.sort(np.concatenate([stamp[span[trace.domain[span] == cut.domain]] for span, stamp in parts]))
+    parts = (
+        (trace.domain[facts.span], trace.end_ns[facts.span]),
+        (facts.before_domain, facts.before_ns),
+        (facts.after_domain, facts.after_ns),
+    )
+    local = np.sort(np.concatenate([stamp[domain == cut.domain] for domain, stamp in parts]))
     if len(local) == 0:
         return cut.doubt_from_ns, cut.doubt_to_ns
     at = int(np.searchsorted(local, cut.from_ns))
@@ -160,8 +164,8 @@ def _evidence(
     domain = int(epochs.domain[clocks[0]])
     low, high = between
 
-    def near(span: Int64Array, stamp: Int64Array) -> BoolArray:
-        return (trace.domain[span] == domain) & (stamp[span] >= low) & (stamp[span] < high)
+    def near(of: Int32Array, local: Int64Array) -> BoolArray:
+        return (of == domain) & (local >= low) & (local < high)
 
     def readings(local: Int64Array) -> list[Float64Array]:
         return [
@@ -170,7 +174,7 @@ def _evidence(
         ]
 
     parts: list[tuple[Int64Array, list[Float64Array]]] = []
-    own = near(facts.span, trace.end_ns)
+    own = near(trace.domain[facts.span], trace.end_ns[facts.span])
     instance = facts.instance
     involved = np.zeros(len(facts.ptr) - 1, dtype=bool)
     involved[instance[own]] = True
@@ -184,11 +188,11 @@ def _evidence(
     parts.append((local, [np.log1p(((e - middle[k]) / scale) ** 2) + _impossible(latest[k] - e) for e in readings(local)]))
     local = trace.start_ns[facts.span[rows]]
     parts.append((local, [_impossible(s - earliest[k]) for s in readings(local)]))
-    sends = np.flatnonzero(near(facts.before, trace.start_ns))
-    local, received = trace.start_ns[facts.before[sends]], fit.correct(seen.after[sends], seen.after_clock[sends])
+    sends = np.flatnonzero(near(facts.before_domain, facts.before_ns))
+    local, received = facts.before_ns[sends], fit.correct(seen.after[sends], seen.after_clock[sends])
     parts.append((local, [_impossible(s - received) for s in readings(local)]))
-    receives = np.flatnonzero(near(facts.after, trace.end_ns))
-    local, sent = trace.end_ns[facts.after[receives]], fit.correct(seen.before[receives], seen.before_clock[receives])
+    receives = np.flatnonzero(near(facts.after_domain, facts.after_ns))
+    local, sent = facts.after_ns[receives], fit.correct(seen.before[receives], seen.before_clock[receives])
     parts.append((local, [_impossible(sent - e) for e in readings(local)]))
     return (
         np.concatenate([local for local, _ in parts]),

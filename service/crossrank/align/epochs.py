@@ -8,7 +8,7 @@ twice, and stamps of the two passes cannot be told apart by their times: they ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,11 +87,9 @@ def certain(trace: JobTrace, facts: Constraints, epochs: Epochs) -> Constraints:
     if not epochs.cuts:
         return facts
 
-    def doubtful(span: Int64Array, local_ns: Int64Array) -> BoolArray:
-        return epochs.doubtful(trace.domain[span], local_ns[span])
-
-    member = ~(doubtful(facts.span, trace.start_ns) | doubtful(facts.span, trace.end_ns))
+    domain = trace.domain[facts.span]
+    member = ~(epochs.doubtful(domain, trace.start_ns[facts.span]) | epochs.doubtful(domain, trace.end_ns[facts.span]))
     count = np.bincount(facts.instance[member], minlength=len(facts.ptr) - 1)
     ptr = np.concatenate(([0], np.cumsum(count[count > 0]))).astype(np.int64)
-    message = ~(doubtful(facts.before, trace.start_ns) | doubtful(facts.after, trace.end_ns))
-    return Constraints(ptr, facts.span[member], facts.family[count > 0], facts.before[message], facts.after[message])
+    pair = ~(epochs.doubtful(facts.before_domain, facts.before_ns) | epochs.doubtful(facts.after_domain, facts.after_ns))
+    return replace(facts.of_pairs(pair), ptr=ptr, span=facts.span[member], family=facts.family[count > 0])

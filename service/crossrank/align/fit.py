@@ -78,16 +78,21 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
 
 
 def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solved:
-    """Straight lines, then steps, then the bending fit; cuts are placed by the lines and once more by the bending fit."""
+    """Straight lines, then steps, then the bending fit; cuts are placed by the lines and once more by the bending fit.
+
+    Steps show where facts are dense; sharp but sparse clock samples would drag a line that does not know of a step along with it.
+    """
     base = components.base_ns
     epochs = split(base, ())
-    seen = sight(trace, facts, epochs)
+    dense = facts.without_samples(trace.samples.service)
+    seen = sight(trace, dense, epochs)
     knots = choose_knots(np.concatenate((seen.end, seen.before)), max(int((components.rows > 0).sum()), 1))
-    straight = _straight(trace, facts, epochs, components, knots)
+    straight = _straight(trace, dense, epochs, components, knots)
     suspects = find_steps(seen, knots, straight.fit, components)
-    cuts = rough_cuts(trace, facts, seen, straight.fit, suspects)
-    if cuts:
+    cuts = rough_cuts(trace, dense, seen, straight.fit, suspects)
+    if cuts or dense is not facts:
         straight = _straight(trace, facts, split(base, cuts), components, knots)
+    if cuts:
         cuts = _place(trace, facts, straight, 2.0 * knots.step_ns)
         straight = _straight(trace, facts, split(base, cuts), components, knots)
     solved = _bend(straight, components, knots)

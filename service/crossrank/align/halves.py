@@ -37,7 +37,7 @@ def _half(seen: Sightings, which: int) -> Sightings:
     length = np.diff(seen.ptr)
     kept = np.arange(len(length)) % 2 == which
     member = np.repeat(kept, length)
-    message = np.arange(len(seen.before)) % 2 == which
+    message = seen.turn % 2 == which
     before = np.concatenate(([0], np.cumsum(member)))  # kept members before each
     return Sightings(
         np.concatenate(([0], np.cumsum(length[kept]))).astype(np.int64),
@@ -50,4 +50,5 @@ def _half(seen: Sightings, which: int) -> Sightings:
         seen.after[message],
         seen.before_clock[message],
         seen.after_clock[message],
+        seen.turn[message],
     )

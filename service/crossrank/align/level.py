@@ -74,7 +74,7 @@ def level(seen: Sightings, fit: Fit, component: Int32Array) -> Level:
     normal[a, b] -= weight
     normal[b, a] -= weight
     right = np.bincount(b, weight * ahead, domains) - np.bincount(a, weight * ahead, domains)
-    unknown: Float64Array = np.linalg.inv(normal)
+    unknown = np.linalg.inv(normal).astype(np.float64)
     return Level(unknown @ right, unknown)
 
 

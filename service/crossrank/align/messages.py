@@ -3,7 +3,8 @@
 A message takes its delay and shows it mixed with the offset: forth = delay + offset, back = delay - offset. So with equal
 delays offset = (forth - back) / 2, as in NTP. Most delays hold waiting, which is not symmetric, but the quickest ones hold
 little: per pair of clocks and stretch between two knots the low quantile of each direction is taken (the quickest single
-message would rest on one stamp). Delays that differ by direction always shift the result by half their difference; nothing in
+message would rest on one stamp). Where both directions together took longer than at the pair's best, something held one of them
+up by anything up to the difference E, which makes the offset uncertain by E / (2 sqrt 3). Delays that differ by direction always shift the result by half their difference; nothing in
 the stamps can tell, so only the guaranteed interval (see bounds) covers that.
 """
 
@@ -48,7 +49,8 @@ class TwoWay:
         offset = (low_q[0::2] - low_q[1::2]) / 2.0
         spread = (middle - low_q) ** 2 / count
         fewer = np.minimum(count[0::2], count[1::2])
-        variance = (spread[0::2] + spread[1::2]) / 4.0 + FLOOR_SIGMA_NS**2 + SINGLE_SIGMA_NS**2 / fewer
+        held_up = self._excess(low_q[0::2] + low_q[1::2])
+        variance = (spread[0::2] + spread[1::2] + held_up**2 / 3.0) / 4.0 + FLOOR_SIGMA_NS**2 + SINGLE_SIGMA_NS**2 / fewer
         # Two members of weight w each pull their difference with w / 2.
         weight = 2.0 / variance / np.maximum(1.0, np.abs(offset) / (HUBER_SIGMAS * np.sqrt(variance)))
         e = np.stack((self.low, self.high), axis=1).ravel()
@@ -59,6 +61,14 @@ class TwoWay:
         shown[1::2] = offset
         rows = Rows(np.arange(0, len(e) + 1, 2, dtype=np.int64), curve[e], e, j, u, shown, np.repeat(weight, 2))
         return replace(rows, y=shown - rows.correction(phi))
+
+    def _excess(self, trip: Float64Array) -> Float64Array:
+        """Of each pair row: how much longer forth and back took together than at that pair's best, which no offset changes."""
+        if len(trip) == 0:
+            return trip
+        first = np.flatnonzero((np.diff(self.low, prepend=-1) != 0) | (np.diff(self.high, prepend=-1) != 0))
+        best = np.minimum.reduceat(trip, first)
+        return trip - np.repeat(best, np.diff(first, append=len(trip)))
 
 
 def pair_up(before: Int32Array, after: Int32Array, z: Float64Array, knots: Knots) -> TwoWay:

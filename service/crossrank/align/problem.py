@@ -31,7 +31,7 @@ LOOSE_BEND_NS = 1e4
 class Sightings:
     """Stamps of all facts: axis time in ns and clock of each. Members of collectives [m], messages [p].
 
-    family_ptr: [f + 1] members of the collectives of each process group, which share their noise.
+    family_ptr: [f + 1] members of the collectives of each process group, which share their noise. turn: [p], see Constraints.
     """
 
     ptr: Int64Array
@@ -44,6 +44,7 @@ class Sightings:
     after: Float64Array
     before_clock: Int32Array
     after_clock: Int32Array
+    turn: Int64Array
 
 
 @dataclass(frozen=True)  # without slots: `corrections` is kept once worked out, it is asked for clock by clock
@@ -77,15 +78,15 @@ class Fit:
 def sight(trace: JobTrace, facts: Constraints, epochs: Epochs) -> Sightings:
     """All stamps of the facts on the axis."""
 
-    def on_axis(span: Int64Array, stamp: Int64Array) -> tuple[Float64Array, Int32Array]:
-        local = stamp[span]
-        clock = epochs.clock_of(trace.domain[span], local)
+    def on_axis(domain: Int32Array, local: Int64Array) -> tuple[Float64Array, Int32Array]:
+        clock = epochs.clock_of(domain, local)
         return (local - epochs.base_ns[clock]).astype(np.float64), clock
 
-    start, start_clock = on_axis(facts.span, trace.start_ns)
-    end, end_clock = on_axis(facts.span, trace.end_ns)
-    before, before_clock = on_axis(facts.before, trace.start_ns)
-    after, after_clock = on_axis(facts.after, trace.end_ns)
+    member_domain = trace.domain[facts.span]
+    start, start_clock = on_axis(member_domain, trace.start_ns[facts.span])
+    end, end_clock = on_axis(member_domain, trace.end_ns[facts.span])
+    before, before_clock = on_axis(facts.before_domain, facts.before_ns)
+    after, after_clock = on_axis(facts.after_domain, facts.after_ns)
     return Sightings(
         facts.ptr,
         family_bounds(facts.ptr, facts.family),
@@ -97,6 +98,7 @@ def sight(trace: JobTrace, facts: Constraints, epochs: Epochs) -> Sightings:
         after,
         before_clock,
         after_clock,
+        facts.turn,
     )
 
 

@@ -39,6 +39,12 @@ def activity(trace: JobTrace, epochs: Epochs) -> Activity:
     first, last = np.full(domains, np.iinfo(np.int64).max), np.full(domains, np.iinfo(np.int64).min)
     np.minimum.at(first, trace.domain, trace.start_ns)
     np.maximum.at(last, trace.domain, trace.end_ns)
+    s = trace.samples
+    if len(s):
+        np.minimum.at(first, s.domain, s.sent_ns)
+        np.maximum.at(last, s.domain, s.got_ns)
+        first[s.service] = min(int(first[s.service]), int(s.received_ns.min()))
+        last[s.service] = max(int(last[s.service]), int(s.replied_ns.max()))
     from_ns = np.append(first, [cut.from_ns for cut in epochs.cuts]).astype(np.int64)
     to_ns = last[epochs.domain].astype(np.int64)
     for domain in {cut.domain for cut in epochs.cuts}:

@@ -8,13 +8,14 @@ program order that causality builds on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array, distinct_pairs
+from crossrank.model.clock_samples import ClockSamples, no_samples, samples_of
 from crossrank.model.flags import EventFlag
 from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
@@ -65,6 +66,7 @@ class JobTrace:
     lane_stamp_ptr: Int64Array  # [lanes + 1]
     excluded: dict[str, int]  # events left out, by reason
     hosts: dict[int, str]  # rank -> host, where sent
+    samples: ClockSamples = field(default_factory=no_samples)  # of clocks against the service's
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -90,6 +92,9 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
     rank = _ints(events, "rank", np.int32)
     lane_code, lane_words = _codes(events, "lane")
     host, clock = _codes(events, "host"), _codes(events, "clock")
+    samples, domains, unusable = samples_of(events, *clock)
+    if unusable:
+        excluded["clock_sample_unusable"] = unusable
     name, names = _codes(events, "name")
     op, ops = _codes(events, "op")
     groups = identify_groups(*_codes(events, "group"), _column(events, "group_ranks"), rank)
@@ -126,8 +131,8 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         parent_id=_id_as_int(events, "parent_span_id"),
         lanes=tuple(lane_words[k % (len(lane_words) + 1)] for k in lane_keys.tolist()),
         lane_rank=(lane_keys // (len(lane_words) + 1)).astype(np.int32),
-        domains=clock[1],
-        domain_host=_domain_hosts(clock, host),
+        domains=domains,
+        domain_host=_domain_hosts((clock[0], domains), host),
         names=names,
         ops=ops,
         groups=groups.names,
@@ -137,6 +142,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         lane_stamp_ptr=stamp_ptr,
         excluded=excluded,
         hosts=_hosts(rank, *host),
+        samples=samples,
     )
 
 
