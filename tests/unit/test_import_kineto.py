@@ -338,3 +338,8 @@ def test_numbers_are_read_exactly():
     wanted = [v for v in values.tolist() if v and v + BASE < 2**63]
     assert [r["start_ns"] - BASE for r in found] == wanted
     assert [r["end_ns"] - r["start_ns"] for r in found] == [v % 7 * 1000 + 250 for v in wanted]
+
+
+def test_a_file_of_many_fields_is_read_in_one_pass():
+    fields = ", ".join(f'"f{i}": {i}' for i in range(200_000))
+    assert only(trace(span("a"), before=fields + ', "baseTimeNanoseconds": 1711964646000000000'))["start_ns"] == BASE + 5_000

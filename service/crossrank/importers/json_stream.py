@@ -23,6 +23,7 @@ from crossrank.model.arrays import BoolArray
 PIECE_BYTES: Final = 4 << 20
 ELEMENT_BYTES: Final = 64 << 20  # one field or element must be held at once
 _KEY: Final = re.compile(rb'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
+_END: Final = re.compile(rb"[\s,]*}")
 _SPACE: Final = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA, _OPEN_LIST, _CLOSE_LIST, _OPEN_MAP, _CLOSE_MAP = (ord(c) for c in '"\\,[]{}')
 _NUMBER_WORD: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:nan|inf|NaN|Infinity|infinity)\b')
@@ -66,15 +67,17 @@ def scan(text: bytes, at: int, *, stop_at_comma: bool) -> tuple[int, int]:
 class JsonStream:
     """Walks the top level of a file. `fields` fills while `pieces` is iterated, and is complete at its end."""
 
-    def __init__(self, plain: PlainBytes, array: str, limit_bytes: int) -> None:
+    def __init__(self, plain: PlainBytes, array: str, keep: frozenset[str], limit_bytes: int) -> None:
+        """array: the field that is given out in pieces. keep: the other fields that are wanted."""
         self.fields: dict[str, bytes] = {}
         self.truncated = False
         self.found_array = False
         self._plain = plain
-        self._array = array
+        self._array, self._keep = array, keep
         self._limit_bytes = limit_bytes
         self._read_bytes = 0
         self._text = b""
+        self._at = 0  # what is before it in the text was used
 
     def pieces(self) -> Iterator[bytes]:
         """The elements of the array, comma-separated, some at a time. A file that is an array itself counts as that array.
@@ -83,15 +86,16 @@ class JsonStream:
         """
         self._more()
         self._text = self._text.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
-        if self._text[:1] == b"[":
-            yield from self._elements(1)
-            return
-        if self._text[:1] != b"{":
+        if self._text[:1] not in (b"[", b"{"):
             raise UndecodableBody("The file is neither a JSON object nor an array")
-        self._text = self._text[1:]
+        self._at = 1
+        if self._text[:1] == b"[":
+            yield from self._elements()
+            return
         while (key := self._next_key()) is not None:
-            if key == self._array and self._text[:1] == b"[":
-                yield from self._elements(1)
+            if key == self._array and self._text[self._at : self._at + 1] == b"[":
+                self._at += 1
+                yield from self._elements()
             elif not self._field(key):
                 break
 
@@ -103,24 +107,24 @@ class JsonStream:
                 f"The file is larger than {self._limit_bytes} bytes in clear; `crossrank import` sends it in parts",
                 limit_bytes=self._limit_bytes,
             )
-        if len(self._text) > ELEMENT_BYTES:
+        if len(self._text) - self._at > ELEMENT_BYTES:
             raise BodyTooLarge(f"One element of the file is larger than {ELEMENT_BYTES} bytes", limit_bytes=ELEMENT_BYTES)
-        self._text += piece
+        self._text, self._at = self._text[self._at :] + piece, 0
         return bool(piece)
 
     def _next_key(self) -> str | None:
-        """The key before the next value, which then begins the text; None at the end of the object or of the file."""
+        """The key before the next value, where reading then stands; None at the end of the object or of the file."""
         while True:
-            found = _KEY.match(self._text)
+            found = _KEY.match(self._text, self._at)
             if found is not None and found.end() < len(self._text):
-                self._text = self._text[found.end() :]
+                self._at = found.end()
                 try:
                     return str(msgspec.json.decode(found[1]))
                 except (msgspec.DecodeError, UnicodeError):
                     return found[1].decode("utf-8", "replace")
-            if self._text.lstrip(_SPACE + b",")[:1] == b"}":
+            if _END.match(self._text, self._at):
                 return None
-            if found is None and len(self._text) > PIECE_BYTES:
+            if found is None and len(self._text) - self._at > PIECE_BYTES:
                 raise UndecodableBody("The file is not a JSON object")
             if not self._more():
                 self.truncated = True
@@ -129,29 +133,29 @@ class JsonStream:
     def _field(self, key: str) -> bool:
         """Keeps a value that is not the array; false when the file ends in it."""
         while True:
-            comma, closed = scan(self._text, 0, stop_at_comma=True)
+            comma, closed = scan(self._text, self._at, stop_at_comma=True)
             end = comma if comma >= 0 else closed
             if end >= 0:
-                self.fields[key] = self._text[:end]
-                self._text = self._text[end:]
+                if key in self._keep:
+                    self.fields[key] = self._text[self._at : end]
+                self._at = end
                 return True
             if not self._more():
                 self.truncated = True
                 return False
 
-    def _elements(self, at: int) -> Iterator[bytes]:
-        self._text = self._text[at:]
+    def _elements(self) -> Iterator[bytes]:
         self.found_array = True
         while True:
-            comma, closed = scan(self._text, 0, stop_at_comma=False)
-            if closed >= 0:
-                piece, self._text = self._text[:closed], self._text[closed + 1 :]
+            comma, closed = scan(self._text, self._at, stop_at_comma=False)
+            end = closed if closed >= 0 else comma
+            if end >= 0:
+                piece = self._text[self._at : end]
+                self._at = end + 1
                 if piece.strip(_SPACE):
                     yield piece
+            if closed >= 0:
                 return
-            if comma >= 0:
-                piece, self._text = self._text[:comma], self._text[comma + 1 :]
-                yield piece
             if not self._more():
                 self.truncated = True
                 return

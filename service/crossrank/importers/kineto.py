@@ -36,6 +36,7 @@ from crossrank.limits import Limits
 from crossrank.model.decoded import RAW_SCHEMA, Decoded
 
 SPILL_BYTES: Final = 128 << 20
+_HEAD: Final = frozenset({"distributedInfo", "host_name", "baseTimeNanoseconds"})
 _EARLIEST_NS: Final = 1_000_000_000_000_000_000  # 2001: times before it are no times since the epoch
 
 
@@ -54,7 +55,7 @@ class Head:
 def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
     """The spans of one trace. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank, or two)."""
     plain = PlainBytes(file)
-    stream = JsonStream(plain, "traceEvents", limits.import_bytes)
+    stream = JsonStream(plain, "traceEvents", _HEAD, limits.import_bytes)
     reader = PieceReader(limits)
     table = SpanTable()
     spill = SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115 -- closed with the batches
