@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -100,6 +101,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         limits=limits,
         counters=counters,
         wall_ns=timesource.wall_ns,
+        listening_since_ns=timesource.wall_ns(),
         decoders=DecodeQueue(settings.decode_threads, limits.decode_wait_ns, timesource.monotonic_ns),
         suspects=ThreadPoolExecutor(1, thread_name_prefix="suspect"),
         inflight=Inflight(limits.inflight_bytes),
@@ -214,7 +216,8 @@ class Embedded:
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
             raise NotFound(f"no data folder {folder}; `crossrank serve --data` makes one", field="data")
-        self._rooms = open_rooms(Settings(data=folder), Limits())
+        # Nobody posts here: what has not come so far will not come, however short this has been open.
+        self._rooms = replace(open_rooms(Settings(data=folder), Limits()), listening_since_ns=0)
         self._api = build_api(self._rooms)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Clock:
 
 def with_clock(service: InProcess, clock: Clock) -> InProcess:
     """The same service by another wall clock."""
-    service.rooms = replace(service.rooms, wall_ns=clock)
+    service.rooms = replace(service.rooms, wall_ns=clock, listening_since_ns=0)
     service.api = build_api(service.rooms)
     return service
 

@@ -32,11 +32,12 @@ def a_job() -> Timeline:
     return timeline_of(*rows)
 
 
-def ask(wall_ns: int, receipts: Receipts | None, *, dumped: bool = False) -> Hang:
+def ask(wall_ns: int, receipts: Receipts | None, *, dumped: bool = False, listening_since_ns: int = 0) -> Hang:
     timeline = a_job()
     topology = topology_of(timeline)
     standstill = find_standstill(timeline, topology, Progress((), np.empty(0, dtype=np.int64), ()), ())
-    silence = silence_at(timeline, find_steps(timeline, topology), receipts, wall_ns, dumped=dumped)
+    steps = find_steps(timeline, topology)
+    silence = silence_at(timeline, steps, receipts, wall_ns, listening_since_ns=listening_since_ns, dumped=dumped)
     hang = hang_at(timeline, standstill, silence)
     assert hang.hung == bool(hang_finding(timeline, hang))
     return hang
@@ -82,6 +83,12 @@ def test_a_job_whose_clocks_are_hours_behind_is_no_recording():
 def test_dumps_are_judged_by_their_own_age():
     assert ask(LAST + 180 * SECOND, Receipts(LAST + 180 * SECOND, LAST + 180 * SECOND, 0), dumped=True).hung
     assert not ask(LAST + SECOND, Receipts(LAST, LAST, 0), dumped=True).hung
+
+
+def test_silence_while_nobody_could_reach_the_service_says_nothing():
+    started = LAST + 600 * SECOND
+    assert not ask(started + SECOND, LIVE, listening_since_ns=started).hung
+    assert ask(started + 3 * STEP_NS + 1, LIVE, listening_since_ns=started).hung
 
 
 def test_receipts():

@@ -1,7 +1,7 @@
 """Whether a standstill is a hang, at one moment: open for longer than this job's own rhythm explains.
 
     now        = latest time known on the common timeline + how long nothing has been received since
-    threshold  = the longest of: 3 usual steps, 2 longest steps, 2 usual gaps between deliveries, 1 s
+    threshold  = the longest of: 3 usual steps, 2 longest steps, 2 usual gaps between deliveries, 2 s
 
 Events that were recorded long ago and came all at once are judged by their own age, not by when they were delivered; so are
 dumps, which come when they are fetched.
@@ -24,7 +24,7 @@ from crossrank.model.verdicts import Hang, Pending, Silence, Standstill
 _USUAL_STEPS: Final = 3
 _LONGEST_STEPS: Final = 2
 _GAPS: Final = 2
-_LEAST_NS: Final = 1_000_000_000
+_LEAST_NS: Final = 2_000_000_000
 _UNKNOWN_NS: Final = 10_000_000_000  # threshold of a job without a whole step
 _LONG_AGO_NS: Final = 3_600_000_000_000  # older than any clock of a running job is wrong
 _FASTER_THAN_LIFE: Final = 3
@@ -49,8 +49,14 @@ def receipts_of(received_ns: np.ndarray) -> Receipts | None:
     return Receipts(int(times[0]), int(times[-1]), int(np.quantile(gaps, 0.99)) if len(gaps) else 0)
 
 
-def silence_at(timeline: Timeline, steps: StepTable, receipts: Receipts | None, wall_ns: int, *, dumped: bool) -> Silence:
-    """Silence and rhythm of a job at a moment of the service's clock. dumped: what is open comes from dumps."""
+def silence_at(
+    timeline: Timeline, steps: StepTable, receipts: Receipts | None, wall_ns: int, *, listening_since_ns: int = 0, dumped: bool
+) -> Silence:
+    """Silence and rhythm of a job at a moment of the service's clock.
+
+    listening_since_ns: from when on senders could reach the service; before that, silence says nothing. dumped: what is open comes
+    from dumps.
+    """
     usual, longest = _rhythm(steps)
     gap = receipts.gap_ns if receipts is not None else 0
     known = max(_USUAL_STEPS * usual, _LONGEST_STEPS * longest) if len(steps) else _UNKNOWN_NS
@@ -58,7 +64,9 @@ def silence_at(timeline: Timeline, steps: StepTable, receipts: Receipts | None, 
     if len(timeline.trace) == 0:
         return Silence(wall_ns, 0, threshold)
     first, latest = int(timeline.start_ns.min()), int(max(timeline.start_ns.max(), timeline.end_ns.max()))
-    silent = max(0, wall_ns - receipts.last_ns) if receipts is not None and receipts.last_ns > 0 else 0
+    silent = 0
+    if receipts is not None and receipts.last_ns > 0:
+        silent = max(0, wall_ns - max(receipts.last_ns, listening_since_ns))
     if dumped:
         silent = max(silent, wall_ns - latest)
     elif receipts is not None and wall_ns - latest > _LONG_AGO_NS:

@@ -23,13 +23,14 @@ from crossrank.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """The parts of a running service."""
+    """The parts of a running service. listening_since_ns: from when on senders could reach it, by its own clock."""
 
     store: Store
     deriver: Deriver
     limits: Limits
     counters: Counters
     wall_ns: Callable[[], int]
+    listening_since_ns: int
     decoders: DecodeQueue
     suspects: Executor
     inflight: Inflight
@@ -58,4 +59,6 @@ JobParam = Annotated[str, Path(description="Job name.", examples=["llama-70b"])]
 def view_of(rooms: Rooms, job: str, attempt: int | None) -> JobView:
     """The job as last derived. Raises NotFound."""
     snapshot, derived = rooms.deriver.latest(job, attempt)
-    return JobView(snapshot, derived, tuple(rooms.store.rejects(job)), rooms.store.tallies(job), rooms.wall_ns())
+    return JobView(
+        snapshot, derived, tuple(rooms.store.rejects(job)), rooms.store.tallies(job), rooms.wall_ns(), rooms.listening_since_ns
+    )

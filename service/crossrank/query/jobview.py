@@ -21,7 +21,7 @@ from crossrank.store.snapshot import Snapshot
 class JobView:
     """One job as known now. rejects: (rank or None, reason, count). tallies: accepted, duplicate, conflict.
 
-    now_ns: when the question was asked, by the service's clock.
+    now_ns: when the question was asked, by the service's clock; listening_since_ns: from when on it could be reached.
     """
 
     snapshot: Snapshot
@@ -29,6 +29,7 @@ class JobView:
     rejects: tuple[tuple[int | None, str, int], ...]
     tallies: dict[str, int]
     now_ns: int
+    listening_since_ns: int
 
 
 def carried(view: JobView, *, truncated: bool = False) -> dict[str, Any]:

@@ -15,7 +15,14 @@ _WAITED_FOR = 64  # ranks listed with each rank that waits
 def hang_of(view: JobView) -> Hang:
     """The verdict at the moment of the question."""
     derived = view.derived
-    silence = silence_at(derived.timeline, derived.steps, derived.receipts, view.now_ns, dumped=derived.standstill.dumped)
+    silence = silence_at(
+        derived.timeline,
+        derived.steps,
+        derived.receipts,
+        view.now_ns,
+        listening_since_ns=view.listening_since_ns,
+        dumped=derived.standstill.dumped,
+    )
     return hang_at(derived.timeline, derived.standstill, silence)
 
 
