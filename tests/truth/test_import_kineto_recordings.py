@@ -62,6 +62,8 @@ def test_every_trace_equals_an_independent_reading(recordings):
 
 def check_launches(spans: list[dict[str, Any]], rows: pa.Table) -> None:
     """All work on the device is linked to the call that launched it, where that is in the trace."""
+    if not any(e["cat"] == "kernel" for e in spans):
+        return
     place = {id_: i for i, id_ in enumerate(rows["span_id"].to_pylist())}
     launches = {e["args"]["correlation"]: i for i, e in enumerate(spans) if e["cat"] == "cuda_runtime"}
     for i, links in enumerate(rows["links"].to_pylist()):
