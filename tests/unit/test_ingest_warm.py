@@ -1,5 +1,6 @@
 """After warm_up no request compiles anything."""
 
+import contextlib
 import importlib
 import pkgutil
 
@@ -7,9 +8,10 @@ from numba.core.registry import CPUDispatcher
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import crossrank.ingest
+from crossrank.errors import UndecodableBody
 from crossrank.ingest.warm import warm_up
 from crossrank.simulate.config import JobConfig
-from crossrank.simulate.encode import otlp_protobuf
+from crossrank.simulate.encode import ndjson, otlp_protobuf
 from crossrank.simulate.job import simulate
 from tests.support.naive_ingest import any_value, every_body, take
 
@@ -42,6 +44,15 @@ def test_nothing_is_compiled_after_warm_up():
         [{"job": "j", "rank": 0, "kind": "mark", "start_ns": 5, "end_ns": 7, "trace_id": "11" * 16, "span_id": "22" * 8}]
     ).values():
         take(body.route, body.content_type, body.body, encoding=body.content_encoding)
+    for lines in (
+        b"",
+        b"\n",
+        b'{"rank":1,"value":1,"links":["00000000000000a1"]}',
+        b"x",
+        ndjson(simulate(JobConfig(steps=2), seed=1).events),
+    ):
+        with contextlib.suppress(UndecodableBody):
+            take("events", "application/x-ndjson", lines)
     for otlp in (b"", odd_request(), otlp_protobuf(simulate(JobConfig(steps=2), seed=1).events)):
         take("traces", "application/x-protobuf", otlp)
     assert compiled() == before

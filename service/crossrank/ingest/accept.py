@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from crossrank.errors import UnsupportedType
-from crossrank.ingest import arrow_stream, events_json, otlp_fast, otlp_json, otlp_protobuf
+from crossrank.ingest import arrow_stream, events_fast, events_json, otlp_fast, otlp_json, otlp_protobuf
 from crossrank.ingest.admit import admit
 from crossrank.ingest.body import decompress
 from crossrank.limits import Limits
@@ -50,7 +50,6 @@ def accept(post: Post, limits: Limits, decoder: Decoder = "compiled") -> Admitte
 
 
 def _decode_events(kind: str, post: Post, limits: Limits, decoder: Decoder) -> Decoded:
-    del decoder
     if kind not in NDJSON_TYPES and kind not in (JSON_TYPE, ARROW_TYPE):
         raise UnsupportedType(
             f"Content-Type {kind[:80]!r} is not supported here; use application/x-ndjson, {JSON_TYPE} or {ARROW_TYPE}"
@@ -58,9 +57,9 @@ def _decode_events(kind: str, post: Post, limits: Limits, decoder: Decoder) -> D
     body = decompress(post.body, post.content_encoding, limits.body_bytes) if post.body else b""
     if kind == ARROW_TYPE:
         return arrow_stream.decode(body, limits)
-    return (
-        events_json.decode_json(body, post.job, limits) if kind == JSON_TYPE else events_json.decode_lines(body, post.job, limits)
-    )
+    if decoder == "python":
+        return (events_json.decode_json if kind == JSON_TYPE else events_json.decode_lines)(body, post.job, limits)
+    return (events_fast.decode_json if kind == JSON_TYPE else events_fast.decode_lines)(body, post.job, limits)
 
 
 def _decode_traces(kind: str, post: Post, limits: Limits, decoder: Decoder) -> Decoded:

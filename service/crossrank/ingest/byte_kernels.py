@@ -142,15 +142,16 @@ def copy_words(source: np.ndarray, start: int, size: int, out: np.ndarray, at: i
 @njit(cache=True, nogil=True, forceinline=True)
 def equal(buf: np.ndarray, a: int, b: int, size: int) -> bool:
     """Whether two stretches of the buffer hold the same bytes."""
-    i = 0
-    while i + 8 <= size:
-        if word(buf, a + i) != word(buf, b + i):
-            return False
-        i += 8
-    while i < size:
+    if size >= 8:
+        for i in range(0, size - 7, 8):
+            if word(buf, a + i) != word(buf, b + i):
+                return False
+        return word(buf, a + size - 8) == word(buf, b + size - 8)
+    if size > 0 and max(a, b) + 8 <= buf.size:
+        return (word(buf, a) ^ word(buf, b)) << np.uint64(64 - 8 * size) == np.uint64(0)
+    for i in range(size):  # noqa: SIM110  # compiled
         if byte_at(buf, a + i) != byte_at(buf, b + i):
             return False
-        i += 1
     return True
 
 

@@ -16,15 +16,15 @@ from crossrank.ingest import reasons
 from crossrank.ingest.known_names import FIT, PREFIX
 from crossrank.model.columns import EVENT_COLUMNS
 
-_Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+INT64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 _JSON_TYPES: Final[Mapping[pa.DataType, Any]] = {
-    pa.int32(): _Int64,  # the narrower range is checked with the other bounds, by `admit`
-    pa.int64(): _Int64,
+    pa.int32(): INT64,  # the narrower range is checked with the other bounds, by `admit`
+    pa.int64(): INT64,
     pa.bool_(): bool,
     pa.float64(): float,
     pa.string(): dict[str, Any],
-    pa.list_(pa.int32()): list[_Int64],
+    pa.list_(pa.int32()): list[INT64],
     pa.list_(pa.binary(8)): list[str],
 }
 

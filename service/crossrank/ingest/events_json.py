@@ -7,10 +7,10 @@ kept. Columns are built every `CHUNK_ROWS` events, so Python objects for the who
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -31,29 +31,32 @@ from crossrank.model.post import Rejection
 _FORM: Final = msgspec.json.Decoder(EventForm)
 _ANY: Final = msgspec.json.Decoder()
 _LINE: Final = re.compile(rb"[^\s][^\n]*")
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _GET: Final = {name: attrgetter(name) for name in COLUMNS}
 _PLAIN: Final = tuple(name for name in COLUMNS if name not in ("trace_id", "span_id", "parent_span_id", "links", "attrs", "otel"))
 
 
 def decode_lines(body: bytes, job: str | None, limits: Limits) -> Decoded:
     """NDJSON: one object a line; blank lines are skipped. Raises UndecodableBody when not one line is JSON, BodyTooLarge."""
-    return _decode((m.group() for m in _LINE.finditer(body.removeprefix(_BOM))), job, limits)
+    return _decode((m.group() for m in _LINE.finditer(body.removeprefix(BOM))), job, limits)
 
 
-def decode_json(body: bytes, job: str | None, limits: Limits) -> Decoded:
+LinesDecoder: TypeAlias = Callable[[bytes, str | None, Limits], Decoded]
+
+
+def decode_json(body: bytes, job: str | None, limits: Limits, of_lines: LinesDecoder = decode_lines) -> Decoded:
     """Whatever comes as application/json: an array of events, {"events": [...]}, one event, or NDJSON under the wrong name.
 
-    Raises UndecodableBody, BodyTooLarge.
+    `of_lines` decodes the last. Raises UndecodableBody, BodyTooLarge.
     """
-    body = body.removeprefix(_BOM).strip()
+    body = body.removeprefix(BOM).strip()
     if not body:
         return _decode((), job, limits)
     if body.startswith(b"["):
         return _decode(elements(body, "The array of events"), job, limits)
     first_line, _, more = body.partition(b"\n")
     if more and is_object(first_line):
-        return decode_lines(body, job, limits)
+        return of_lines(body, job, limits)
     envelope = fields(body, _Envelope, "The body")
     if not bytes(envelope.events):
         return _decode((body,), job, limits)
@@ -81,21 +84,38 @@ def _field_beside(body: bytes) -> str:
 
 
 def _decode(items: Iterable[bytes | msgspec.Raw], job: str | None, limits: Limits) -> Decoded:
+    seen = 0
+
+    def numbered() -> Iterator[tuple[int, bytes | msgspec.Raw]]:
+        nonlocal seen
+        for item in items:
+            seen += 1
+            if seen > limits.events_per_body:
+                raise BodyTooLarge(f"The body holds more than {limits.events_per_body} events", limit_events=limits.events_per_body)
+            yield seen - 1, item
+
+    out = read_items(numbered(), job, limits)
+    not_json(out, seen)
+    return out
+
+
+def not_json(decoded: Decoded, items: int) -> None:
+    """Raises UndecodableBody when there were items and not one of them is JSON."""
+    if items and len(decoded.rejections) == items and all(r.reason == reasons.BAD_JSON for r in decoded.rejections):
+        raise UndecodableBody(f"Not one event is valid JSON: {decoded.rejections[0].detail}")
+
+
+def read_items(numbered: Iterable[tuple[int, bytes | msgspec.Raw]], job: str | None, limits: Limits) -> Decoded:
+    """Events one by one: (place in the request, JSON text) each."""
     out = Decoded(rows=raw_table([]), index=places([]))
     batches: list[pa.RecordBatch] = []
     indices: list[np.ndarray] = []
-    numbered = enumerate(items)
-    seen = 0
+    numbered = iter(numbered)
     while chunk := list(islice(numbered, CHUNK_ROWS)):
-        seen += len(chunk)
-        if seen > limits.events_per_body:
-            raise BodyTooLarge(f"The body holds more than {limits.events_per_body} events", limit_events=limits.events_per_body)
         forms, index = _forms(chunk, job, limits, out.rejections)
         batch, kept = _batch(forms, index, limits, out)
         batches.append(batch)
         indices.append(np.array(index, dtype=np.int64)[kept])
-    if seen and len(out.rejections) == seen and all(r.reason == reasons.BAD_JSON for r in out.rejections):
-        raise UndecodableBody(f"Not one event is valid JSON: {out.rejections[0].detail}")
     out.rows = raw_table(batches)
     out.index = np.concatenate([places([]), *indices])
     return out
@@ -188,7 +208,7 @@ def _batch(forms: list[Any], index: list[int], limits: Limits, out: Decoded) -> 
     for i in np.flatnonzero(bad).tolist():
         if not is_unset(parents[i]):
             flags[i] |= int(EventFlag.INVALID_PARENT)
-    columns["links"] = pa.array([_links(form.links, limits) for form in forms], type=RAW_SCHEMA.field("links").type)
+    columns["links"] = pa.array([link_ids(form.links, limits) for form in forms], type=RAW_SCHEMA.field("links").type)
     for name in ("attrs", "otel"):
         columns[name] = _texts(list(map(_GET[name], forms)), limits, flags, refuse)
     columns["flags"] = pa.array(flags)
@@ -196,7 +216,7 @@ def _batch(forms: list[Any], index: list[int], limits: Limits, out: Decoded) -> 
     return (batch if kept.all() else batch.filter(pa.array(kept))), kept
 
 
-def _links(links: list[str] | None, limits: Limits) -> list[bytes] | None:
+def link_ids(links: list[str] | None, limits: Limits) -> list[bytes] | None:
     """Valid link ids; a bad one is dropped and the event kept."""
     if not links:
         return None

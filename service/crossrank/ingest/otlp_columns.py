@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
 from crossrank.ingest.attr_texts import INT, TEXT
-from crossrank.ingest.borrowed import borrowed
+from crossrank.ingest.body_words import BodyWords, nullable
 from crossrank.ingest.distinct_rows import distinct_rows
 from crossrank.ingest.otlp_common import Around, Span, otel_text
 from crossrank.ingest.otlp_place import Placed
@@ -29,67 +28,12 @@ _WORDS = ("job", "host", "clock", "kind", "group", "op", "dtype")
 _NUMBERS = ("attempt", "step", "seq", "peer", "bytes")
 
 
-class Body:
-    """Texts of the body by value code, and words added beside them."""
-
-    def __init__(self, body: bytes, start: Int64Array, size: Int64Array) -> None:
-        self._body, self._start, self._size = body, start, size
-        self._added: list[str] = []
-        self._code: dict[str, int] = {}
-
-    def add(self, word: str) -> int:
-        """A code for a word that need not stand in the body."""
-        code = self._code.get(word)
-        if code is None:
-            code = self._code[word] = self._start.size + len(self._added)
-            self._added.append(word)
-        return code
-
-    def text(self, code: int) -> str:
-        """The text of a code."""
-        texts = self._start.size
-        if code >= texts:
-            return self._added[code - texts]
-        at = int(self._start[code])
-        return self._body[at : at + int(self._size[code])].decode()
-
-    def column(self, codes: Int64Array | None, rows: int) -> pa.DictionaryArray:
-        """Words of many rows, null where the code is negative; None stands for all negative."""
-        if codes is None:
-            return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
-        places = np.full(self._start.size + len(self._added), -1, np.int32)
-        place, distinct = np.empty(rows, np.int32), np.empty(min(rows, places.size), np.int64)
-        found = _dense(codes, places, place, distinct)
-        words = pa.array([self.text(code) for code in distinct[:found].tolist()], pa.string())
-        valid = np.packbits(place >= 0, bitorder="little")
-        indices = pa.Array.from_buffers(pa.int32(), rows, [pa.py_buffer(valid), pa.py_buffer(place)])
-        return pa.DictionaryArray.from_arrays(indices, words, safe=False)
-
-
-@njit(cache=True, nogil=True)
-def _dense(codes: np.ndarray, places: np.ndarray, place: np.ndarray, distinct: np.ndarray) -> Any:
-    """Numbers the codes that occur from 0 in the order of their appearance; -1 stays. Returns how many there are."""
-    codes, places, place, distinct = borrowed(codes), borrowed(places), borrowed(place), borrowed(distinct)
-    found = 0
-    for row in range(codes.size):
-        code = codes[row]
-        if code >= 0 and places[code] < 0:
-            places[code], distinct[found] = found, code
-            found += 1
-        place[row] = places[code] if code >= 0 else -1
-    return found
-
-
-def _nullable(values: np.ndarray, absent: BoolArray) -> pa.Array:
-    return pa.array(values, mask=absent) if absent.any() else pa.array(values)
-
-
 class ColumnMaker:
     """Columns of walked spans."""
 
     def __init__(
         self,
-        body: Body,
+        body: BodyWords,
         spans: Spans,
         placed: Placed,
         used: Sequence[str],
@@ -124,7 +68,7 @@ class ColumnMaker:
         has = pa.py_buffer(np.packbits(spans.has_parent, bitorder="little"))
         out["parent_span_id"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), n, [has, pa.py_buffer(spans.parent_id)])
         out["start_ns"] = pa.array(spans.start_ns)
-        out["end_ns"] = _nullable(spans.end_ns, spans.end_ns == 0)
+        out["end_ns"] = nullable(spans.end_ns, spans.end_ns == 0)
         out["links"] = self._nulls(RAW_SCHEMA.field("links").type)
         return out
 
@@ -159,7 +103,7 @@ class ColumnMaker:
             return self._nulls(kind) if shared is None else shared
         given, own = self._given[name] > 0, self._number[name]
         numbers = own != 0 if kind == pa.bool_() else own.view(np.float64) if kind == pa.float64() else own
-        column = _nullable(numbers, ~given)
+        column = nullable(numbers, ~given)
         return column if shared is None else pc.coalesce(column, shared)
 
     def _lanes(self, ranked: BoolArray) -> Int64Array | None:

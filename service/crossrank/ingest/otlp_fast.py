@@ -19,14 +19,16 @@ import pyarrow as pa
 from crossrank.errors import UndecodableBody
 from crossrank.ingest import attr_texts
 from crossrank.ingest.attr_texts import TEXT, Texts
+from crossrank.ingest.body_words import BodyWords
 from crossrank.ingest.byte_kernels import Table
 from crossrank.ingest.known_names import FIT
-from crossrank.ingest.otlp_columns import Body, ColumnMaker
+from crossrank.ingest.otlp_columns import ColumnMaker
 from crossrank.ingest.otlp_common import Around, SpanRows
 from crossrank.ingest.otlp_index import RESOURCE, RESOURCE_SCHEMA, SCOPE, SCOPE_SCHEMA, Index, index_body
 from crossrank.ingest.otlp_place import Keys, Placed, place, plan_keys
 from crossrank.ingest.otlp_protobuf import add_span, parsed, plain_value, read_around, read_resource, read_scope
 from crossrank.ingest.otlp_walk import ARRAY, Spans, Walked, walk
+from crossrank.ingest.slow_rows import merge
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.attrs import TooDeep, attrs_text
@@ -54,8 +56,8 @@ def decode(body: bytes, job: str | None, limits: Limits) -> Decoded:
         message = body[begin:end] if end - begin <= limits.event_bytes else None
         add_span(message, end - begin, s, arounds[index.scope[s]], rows)
     decoded = rows.decoded()
-    if fast is not None and fast.num_rows:
-        _merge(decoded, fast, np.flatnonzero(~slow))
+    if fast is not None:
+        merge(decoded, fast, np.flatnonzero(~slow))
     return decoded
 
 
@@ -100,7 +102,7 @@ def _fast_rows(
     value_texts, unusual = _value_texts(body, buf, values, limits)
     _mark_slow(walked, unusual)
     texts = attr_texts.objects(spans.first, attrs.key, attrs.kind, attrs.value, key_texts, value_texts)
-    words = Body(body, *_stretches(values))
+    words = BodyWords(body, *_stretches(values))
     scope = index.scope.astype(np.int64)
     ranked, bad_rank = ColumnMaker(words, spans, placed, used, scope, arounds, job).known_rank()
     slow = spans.slow | ~ranked & bad_rank
@@ -197,13 +199,3 @@ def _mark_slow(walked: Walked, unusual: Int64Array) -> None:
     packed = int(spans.first[-1])
     hit = np.isin(attrs.value[:packed], unusual) & (attrs.kind[:packed] > attr_texts.DOUBLE)
     spans.slow[np.searchsorted(spans.first, np.flatnonzero(hit), side="right") - 1] = True
-
-
-def _merge(decoded: Decoded, fast: pa.Table, index: Int64Array) -> None:
-    """Puts the fast rows into their places among the others."""
-    if decoded.rows.num_rows:
-        order = np.argsort(np.concatenate([decoded.index, index]), kind="stable")
-        decoded.rows = pa.concat_tables([decoded.rows, fast.cast(RAW_SCHEMA)]).take(pa.array(order))
-        decoded.index = np.concatenate([decoded.index, index])[order]
-    else:
-        decoded.rows, decoded.index = fast, index

@@ -91,10 +91,11 @@ def place(
     fits: bool by value code, whether a text is a kind or an array is a list of ranks.
     """
     n = spans.slow.size
-    placed = Placed(np.zeros((columns, n), np.int8), np.zeros((columns, n), np.int64))
+    apart = (n // 512 + 1) * 512 + 24  # columns a multiple of 4 KiB apart would push each other out of the processor's cache
+    placed = Placed(np.zeros((columns, apart), np.int8), np.zeros((columns, apart), np.int64))
     best = Best(*(np.zeros(columns, np.int64) for _ in range(4)))
     _place(buf, spans, attrs, values, plan, fits, value_bytes, placed, best)
-    return placed
+    return Placed(placed.given[:, :n], placed.number[:, :n])
 
 
 class Best(NamedTuple):
