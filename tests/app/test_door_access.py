@@ -7,11 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from crossrank.api.access import NEEDS
 from crossrank.app import ROUTERS, build_api
 from crossrank.auth.tokens import TOKENS_FILE, create_token
+from crossrank.commands.line_batches import Batch
+from crossrank.commands.poster import Poster
 from tests.support.inprocess import InProcess
 
 OWN, OTHER = "team/own", "team/other"
@@ -192,6 +195,20 @@ def test_no_cookies_no_cors_and_safe_headers(service: Guarded) -> None:
         assert answer.headers["content-security-policy"].startswith("default-src 'none'")
         assert ";" not in answer.headers["content-type"]
     assert service.request("OPTIONS", "/v1/events", headers=origin).status_code == 405
+
+
+def test_a_job_in_a_header_may_have_any_letters(tmp_path: Path) -> None:
+    name = "jób ☃"
+    line_of_no_job = json.dumps({"rank": 0, "name": "n", "start_ns": 10**18, "end_ns": 10**18 + 1, "span_id": "09" * 8}).encode()
+    with InProcess(tmp_path) as service:
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            return service.request("POST", request.url.path, content=request.read(), headers=request.headers)
+
+        client = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
+        tally = Poster(client, "http://test", name, patience_s=0).post(Batch("file", 1, 1, 0, len(line_of_no_job), line_of_no_job))
+        assert tally.accepted == 1
+        assert [e.job for e in service.rooms.store.jobs()] == [name]
 
 
 def test_a_token_over_its_rate_waits_and_nobody_else_does(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from crossrank.api.accept_any import IMPORT_ROUTE
-from crossrank.api.ingest_routes import receipt_reply
+from crossrank.api.ingest_routes import job_named, receipt_reply
 from crossrank.api.rooms import CallerParam, Rooms, RoomsParam
 from crossrank.api.shapes import EventsReceipt
 from crossrank.api.taking import take
@@ -40,7 +40,7 @@ async def post_import(
 ) -> Response:
     """Takes one recorded file. 200 means its events are on disk."""
     format_named(format_)
-    owner = job or x_crossrank_job or caller.job
+    owner = job or job_named(x_crossrank_job) or caller.job
     if owner is None:
         raise BadParameter("job: say which job the file belongs to, as ?job=", field="job")
     said = {"format": format_, "rank": None if rank is None else str(rank), "name": name}

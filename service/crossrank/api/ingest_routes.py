@@ -99,7 +99,7 @@ async def _take(request: Request, rooms: Rooms, caller: Caller, route: str, rece
     rooms.decoders.check()
     with rooms.inflight.open(announced_bytes(request)) as hold:
         body = await read_body(request, rooms, hold)
-        job = headers.get("x-crossrank-job") or caller.job
+        job = job_named(headers.get("x-crossrank-job")) or caller.job
         post = Post(
             route, headers.get("content-type", ""), headers.get("content-encoding", ""), job, received_ns, body, only_job=caller.job
         )
@@ -107,6 +107,16 @@ async def _take(request: Request, rooms: Rooms, caller: Caller, route: str, rece
         receipt = await asyncio.wrap_future(stored)
     rooms.deriver.wake()
     return admitted, receipt
+
+
+def job_named(header: str | None) -> str | None:
+    """The job in a header: UTF-8, as clients write names that are not ASCII, else the characters of Latin-1."""
+    if header is None or header.isascii():
+        return header
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return header
 
 
 # What the interface description says about the two doors; `gate` answers them before routing.

@@ -118,7 +118,8 @@ class Poster:
 
     def _once(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, float | None]:
         """Status, reply and the pause asked for, of one attempt. Raises Unreachable."""
-        with reaching(self.url), self.client.stream("POST", EVENTS_PATH, content=body, headers=headers) as response:
+        encoded = httpx.Headers(headers, encoding="utf-8")  # a job's name may hold any character
+        with reaching(self.url), self.client.stream("POST", EVENTS_PATH, content=body, headers=encoded) as response:
             return response.status_code, read_capped(response, _ACK_BYTES), _asked_pause(response)
 
     def _halved(self, batch: Batch, tally: Tally, fault: CrossrankError) -> Tally:
