@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crossrank.analysis.rank_waits import rank_waits
 from crossrank.analysis.waits import collective_times
+from crossrank.importers import flight_recorder
+from crossrank.importers.source import Source
+from crossrank.limits import Limits
 from crossrank.model.topology import Group
 from crossrank.model.trace import trace_from_arrow
+from crossrank.query.topology_post import merged_topology
 from crossrank.reconstruct.coordinates import coordinates
+from crossrank.reconstruct.group_kinds import described_kind, named_kind
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.topology import infer_topology
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.job import simulate
+from tests.support.dumps import dump_events
 from tests.support.events import collective, message
 from tests.support.timelines import timeline_of
 
@@ -69,3 +76,49 @@ def test_waits_are_suffered_by_who_comes_early_and_caused_by_who_comes_last():
     assert found.suffered_ns.tolist() == [100, 60 + 30, 0]
     assert found.caused_ns.tolist() == [30, 0, 160]
     assert found.came_last.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("description", "kind"),
+    [
+        ("TENSOR_MODEL_PARALLEL_GROUP", "tp"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "dp"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "pp"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "ep"),
+        ("CONTEXT_PARALLEL_GROUP", "cp"),
+        ("TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP", "other"),
+        ("EXPERT_DATA_PARALLEL_GROUP", "other"),
+        ("MODEL_PARALLEL_GROUP", None),
+        ("default_pg", "world"),
+        ("tensor parallel", "tp"),
+        ("", None),
+    ],
+)
+def test_what_a_description_says(description: str, kind: str | None):
+    assert described_kind(description) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("dp3", "dp"), ("tp_0", "tp"), ("world", "world"), ("default_pg", "world"), ("37", None)]
+)
+def test_what_a_name_says(name: str, kind: str | None):
+    assert named_kind(name) == kind
+
+
+def test_dumps_of_a_job_give_its_coordinates(recordings: Path):
+    folder = recordings / "flight_recorder" / "gpu_error_2nd"
+    if not folder.is_dir():
+        pytest.skip("dumps are not in the committed sample")
+    posted: dict[str, Any] | None = None
+    files = sorted(folder.glob("_dump_*"))
+    for file in files:
+        with file.open("rb") as body:
+            stated = flight_recorder.read(body, Source(file.name, None, 1), Limits()).topology
+        posted = merged_topology(posted, dict(stated or {}))
+    events = dump_events(files)
+    trace = trace_from_arrow(events, job="dumps", attempt=0)
+    found = infer_topology(trace, match(trace), posted)
+    assert found.world_size == 16
+    for rank in range(16):  # tensor parallelism fastest, then data, then the pipeline
+        coords = found.coords[rank]
+        assert (coords["tp"], coords["dp"], coords["pp"]) == (rank % 4, rank // 4 % 2, rank // 8)

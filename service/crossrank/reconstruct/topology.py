@@ -5,13 +5,12 @@ holds both and no pipeline passes through that group twice: a tensor- or data-pa
 touches, while `world`, or a group over all stages, holds several ranks of one pipeline and says nothing about roles. Posted
 `pp` coordinates go first when every rank seen has one.
 
-*Kinds of groups* come from their names (`dp3`, `tp_0`, …), else from their members: all ranks are the world, ranks of one
+*Kinds of groups* come from their descriptions and names (reconstruct.group_kinds), else from their members: all ranks are the world, ranks of one
 pipeline are pp, neighbours on one host are tp, anything else that holds a collective is dp. Best effort, for display.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -25,12 +24,7 @@ from crossrank.model.matches import Matches
 from crossrank.model.topology import MISSING_LISTED, Group, GroupKind, Topology
 from crossrank.model.trace import JobTrace
 from crossrank.reconstruct.coordinates import coordinates
-
-_KIND_NAME = re.compile(r"(?:^|[^a-z])(world|dp|tp|pp|ep|cp)(?![a-z])")
-_SPELLED: dict[str, GroupKind] = {
-    "world": "world", "dp": "dp", "tp": "tp", "pp": "pp", "ep": "ep", "cp": "cp",
-    "default_pg": "world", "data": "dp", "tensor": "tp", "pipeline": "pp", "expert": "ep", "context": "cp",
-}  # fmt: skip
+from crossrank.reconstruct.group_kinds import described_kind, named_kind
 
 
 def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] | None) -> Topology:
@@ -46,8 +40,10 @@ def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] 
     listed = min(world_size, MISSING_LISTED + len(seen))
     missing = np.setdiff1d(np.arange(listed, dtype=np.int64), seen)[:MISSING_LISTED]
     hosts = {**{r: row["host"] for r, row in said.items() if row.get("host")}, **trace.hosts}
+    descs = {g["name"]: str(g.get("desc") or "") for g in posted.get("groups") or ()}
     known = tuple(
-        Group(name, ranks, _kind(name, ranks, world_size, hosts, seen, pipeline), _scope(ranks, hosts)) for name, ranks in groups
+        Group(name, ranks, _kind(name, descs.get(name, ""), ranks, world_size, hosts, seen, pipeline), _scope(ranks, hosts))
+        for name, ranks in groups
     )
     stage = _stages(trace, matches, seen, pipeline, said)
     coords, sizes, doubled = coordinates(known, seen.tolist(), stage, said)
@@ -116,15 +112,12 @@ def _scope(ranks: tuple[int, ...], hosts: Mapping[int, str]) -> Literal["intra_h
 
 
 def _kind(
-    name: str, ranks: tuple[int, ...], world_size: int, hosts: Mapping[int, str], seen: Int64Array, pipeline: Int64Array
+    name: str, desc: str, ranks: tuple[int, ...], world_size: int, hosts: Mapping[int, str], seen: Int64Array, pipeline: Int64Array
 ) -> GroupKind:
-    word = name.lower()
-    spelled = _KIND_NAME.search(word)
-    if spelled:
-        return _SPELLED[spelled.group(1)]
-    for text, kind in _SPELLED.items():
-        if len(text) > 2 and text in word:
-            return kind
+    stated = described_kind(desc) if desc else None
+    stated = stated or named_kind(name)
+    if stated:
+        return stated
     if len(ranks) == world_size:
         return "world"
     known = np.intersect1d(np.array(ranks, dtype=np.int64), seen)
