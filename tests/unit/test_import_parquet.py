@@ -143,14 +143,27 @@ def test_a_recorded_step_becomes_events_with_its_dependencies():
     assert [(r.index, r.reason) for r in decoded.rejections] == [(16, "out_of_range")]
     rows = decoded.rows.to_pylist()
     name = {r["span_id"]: (r["rank"], r["name"]) for r in rows}
-    edges = {((r["rank"], r["name"]), name[link]) for r in rows for link in r["links"] or []}
+    edges = {((r["rank"], r["name"]), name[link]) for r in rows for link in r["links"] or [] if r["step"] == 7}
     assert edges == {
+        ((0, "params-all-gather"), (0, "step-begin")),
         ((0, "forward-compute"), (0, "params-all-gather")),
         ((0, "forward-send"), (0, "forward-compute")),
+        ((1, "forward-recv"), (1, "step-begin")),
         ((1, "forward-compute"), (1, "forward-recv")),
+        ((1, "backward-compute"), (1, "forward-compute")),
         ((1, "backward-send"), (1, "backward-compute")),
+        ((0, "backward-recv"), (0, "step-begin")),
         ((0, "backward-compute"), (0, "backward-recv")),
+        ((0, "backward-compute"), (0, "forward-compute")),
+        *(((r, "embedding-grads-all-reduce"), (r, "backward-compute")) for r in (0, 1)),
+        ((0, "embedding-grads-all-reduce"), (0, "params-all-gather")),
+        *(((r, "optimizer-clip-main-grad"), (r, "embedding-grads-all-reduce")) for r in (0, 1)),
+        *(((r, "optimizer"), (r, "optimizer-clip-main-grad")) for r in (0, 1)),
+        *(((r, "optimizer"), (r, "backward-compute")) for r in (0, 1)),
+        *(((r, "step"), (r, "step-begin")) for r in (0, 1)),
     }
+    (begins,) = [r for r in rows if (r["name"], r["step"], r["rank"]) == ("step-begin", 9, 0)]
+    assert [name[link] for link in begins["links"]] == [(0, "optimizer")]
     by_name = {(r["rank"], r["name"], r["step"]): r for r in rows}
     assert (by_name[0, "forward-send", 7]["peer"], by_name[1, "forward-recv", 7]["peer"]) == (1, 0)
     assert by_name[0, "embedding-grads-all-reduce", 7]["group_ranks"] == [0, 1]
@@ -170,11 +183,13 @@ def test_recorded_jobs_match_completely(recordings):
         pytest.skip("this recording is not in the committed sample")
     truth = pq.read_table(path)
     decoded = read("whatif", path.read_bytes())
-    rows = decoded.rows.filter(pa.array([k != "step" for k in decoded.rows["kind"].to_pylist()]))
+    rows = decoded.rows.filter(pa.array([not name.startswith("step") for name in decoded.rows["name"].to_pylist()]))
     assert len(rows) == len(truth)
     assert rows["name"].to_pylist() == truth["optype"].cast(pa.string()).to_pylist()
     length = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
-    assert np.abs(length - truth["duration"].to_numpy().astype(np.float64) * 1e9).max() <= 1
+    cut = truth["duration"].to_numpy().astype(np.float64) * 1e9 - length
+    assert cut.min() >= -1
+    assert cut.max() <= 50_000  # ends that float32 seconds have put after the start of what waits for them
     found = match(trace_from_arrow(admitted(decoded), job="j", attempt=0))
     assert found.unmatched == {}
     assert len(found.messages.send) == truth["optype"].cast(pa.string()).to_pylist().count("forward-send") * 2

@@ -29,7 +29,7 @@ from crossrank.model.trace import JobTrace
 
 _MOST_SHARE = 0.1  # with more lost than this share of the communications, the trace is a sample and nothing is put back
 _LATE_NS = 20_000  # a transfer longer than twice the usual and this means that whoever is missing came last
-_NOT_PER_SPAN = frozenset({"lane_rank", "lane_stamps", "lane_stamp_ptr"})
+_NOT_PER_SPAN = frozenset({"lane_rank", "lane_stamps", "lane_stamp_ptr", "link_cause", "link_effect"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Every stamp happens when all it follows from has happened and the time it took a
 
     t(s) = max( t(pred) + weight,                    its lane: own work, or 0 where the lane only waited
                 t(launch) + launch_weight,           another lane of the rank that set it going
+                t(cause) + delay,                    what the sender stated as its cause (explicit)
                 gate(s) + transfer )                 another rank: every member of the collective has started, the message is sent
     gate = max over the starts it needs of t(start)
 
@@ -21,15 +22,18 @@ latency there. What a replay cannot see: contention (two transfers sharing a lin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 
+from crossrank.analysis.explicit import Explicit, explicit_causes, least_delay_ns
 from crossrank.analysis.lane_work import NO_OWNER, NO_STAMP, LaneWork, lane_work, own_ns, stamp_times
 from crossrank.analysis.lost import with_lost_communications
 from crossrank.analysis.release import QUEUE_GAP_NS, Releases, find_releases
-from crossrank.model.arrays import Int32Array, Int64Array
+from crossrank.analysis.rendezvous import both_arrive, sends_wait
+from crossrank.analysis.replay_order import by_time, with_causes
+from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.gates import NO_GATE, Gates, gates_of
 from crossrank.model.timeline import NO_STEP, Timeline
 
@@ -52,6 +56,7 @@ class ReplayGraph:
     gate: Int32Array  # [2n] gate that the stamp waits at
     transfer_ns: Int64Array  # [2n] time after the gate
     gates: int
+    explicit: Explicit  # stated causes; the delay after them is `weight_ns` of the start
     own_ns: Int64Array  # [n] working time each span owns, the sum of its weights on its own lane
 
 
@@ -63,22 +68,46 @@ def build_replay(timeline: Timeline) -> ReplayGraph:
     origin = int(time_ns[present].min()) if len(present) else 0
     recorded = time_ns - origin
     work = lane_work(timeline)
-    order = _by_time(timeline, recorded)
     releases = find_releases(timeline, work)
     gates = gates_of(timeline.matches, len(timeline.trace))
-    opens, gate, opened_ns = _gate_edges(timeline, gates, recorded, releases)
+    explicit = explicit_causes(timeline.trace, recorded, work.pred)
+    meet = sends_wait(timeline.trace, timeline.matches.messages, timeline.start_ns, timeline.end_ns)
+    opens, gate, opened_ns = _gate_edges(timeline, gates, recorded, releases, meet)
     weight, owner = work.weight_ns.copy(), work.owner.copy()
     held = gate != NO_GATE
     transfer = np.where(held, recorded - opened_ns, 0)
     weight[held], owner[held] = 0, NO_OWNER
-    _receives(timeline, gates, recorded, gate, weight, transfer)
+    if not meet:
+        _receives(timeline, gates, recorded, gate, weight, transfer)
     first = work.pred == NO_STAMP
     weight[first], owner[first] = recorded[first], NO_OWNER
-    launch_weight, launch_during = _launch_edges(work, releases, recorded, weight, owner)
+    launched_by = np.where(np.repeat(explicit.rules, 2), NO_STAMP, releases.launched_by)
+    launch_weight, launch_during = _launch_edges(work, launched_by, releases.by_lane, recorded, weight, owner)
+    stated = 2 * np.flatnonzero(explicit.rules)
+    weight[stated] = np.where(work.pred[stated] == NO_STAMP, 0, explicit.delay_ns[stated // 2])
+    owner[stated] = NO_OWNER
+    order = by_time(timeline, recorded)
+    if len(explicit):
+        order = with_causes(order, work.pred, launched_by, explicit.ptr, explicit.cause, opens, gate, len(gates))
     return ReplayGraph(
-        timeline, origin, order, recorded, work.pred, weight, owner, releases.launched_by, launch_weight, launch_during,
-        opens, gate, transfer, len(gates), _own(work, weight, owner),
+        timeline, origin, order, recorded, work.pred, weight, owner, launched_by, launch_weight, launch_during,
+        opens, gate, transfer, len(gates), explicit, _own(work, weight, owner),
     )  # fmt: skip
+
+
+def without_unexplained_delays(graph: ReplayGraph) -> ReplayGraph:
+    """The graph with the least delays after stated causes (explicit.least_delay_ns): no longer exact, but free to become shorter.
+
+    Itself where no sender states its causes.
+    """
+    if not graph.explicit.rules.any():
+        return graph
+    delay = least_delay_ns(graph.explicit, graph.timeline.trace)
+    weight = graph.weight_ns.copy()
+    ruled = 2 * np.flatnonzero(graph.explicit.rules)
+    ruled = ruled[graph.pred[ruled] != NO_STAMP]
+    weight[ruled] = delay[ruled // 2]
+    return replace(graph, weight_ns=weight, explicit=replace(graph.explicit, delay_ns=delay))
 
 
 def replay_ns(graph: ReplayGraph, removed_ns: Int64Array | None = None, transfer_ns: Int64Array | None = None) -> Int64Array:
@@ -92,7 +121,9 @@ def replay_ns(graph: ReplayGraph, removed_ns: Int64Array | None = None, transfer
         launch_weight = launch_weight - _removed_before_launch(graph, removed_ns)
     return _replay(
         graph.order, graph.pred, weight, graph.launch, launch_weight, graph.opens, graph.gate,
-        graph.transfer_ns if transfer_ns is None else transfer_ns, graph.gates, graph.recorded_ns,
+        graph.transfer_ns if transfer_ns is None else transfer_ns, graph.gates,
+        graph.explicit.ptr if len(graph.explicit) else graph.explicit.ptr[:0], graph.explicit.cause, graph.explicit.delay_ns,
+        graph.recorded_ns,
     )  # fmt: skip
 
 
@@ -134,31 +165,31 @@ def _own(work: LaneWork, weight: Int64Array, owner: Int64Array) -> Int64Array:
     return own_ns(LaneWork(work.pred, weight, owner, work.is_program, work.is_blocking))
 
 
-def _by_time(timeline: Timeline, recorded: Int64Array) -> Int64Array:
-    """Stamps by aligned time, ties in happened-before order: topological for every edge that goes forward in time."""
-    place = np.zeros(len(recorded), dtype=np.int64)
-    place[timeline.order.stamps] = np.arange(len(timeline.order.stamps))
-    stamps = timeline.trace.lane_stamps
-    return stamps[np.lexsort((place[stamps], recorded[stamps]))]
-
-
 def _gate_edges(
-    timeline: Timeline, gates: Gates, recorded: Int64Array, releases: Releases
+    timeline: Timeline, gates: Gates, recorded: Int64Array, releases: Releases, meet: bool
 ) -> tuple[Int32Array, Int32Array, Int64Array]:
-    """(opens, gate, time the gate opened) per stamp. A wait for a communication waits at its gate too."""
+    """(opens, gate, time the gate opened) per stamp. A wait for a communication waits at its gate too.
+
+    meet: sends wait for their receivers, so both sides open the gate of a message and wait at it.
+    """
     n = len(timeline.trace)
+    arrive, wait = gates.arrives, gates.waits
+    if meet:
+        spans, message = both_arrive(timeline.matches.messages)
+        arrive, wait = arrive.copy(), wait.copy()
+        arrive[spans] = wait[spans] = gates.collectives + message
     dropped = np.zeros(max(len(gates), 1), dtype=np.bool_)
     for kind, i in timeline.order.broken:
         dropped[i if kind == "collective" else gates.collectives + i] = True
     opened = np.full(max(len(gates), 1), np.iinfo(np.int64).min, dtype=np.int64)
-    arrives = gates.arrives >= 0
-    np.maximum.at(opened, gates.arrives[arrives], recorded[0::2][arrives])
+    arrives = arrive >= 0
+    np.maximum.at(opened, arrive[arrives], recorded[0::2][arrives])
     gate = np.full(2 * n, NO_GATE, dtype=np.int32)
-    gate[1::2] = gates.waits
+    gate[1::2] = wait
     waiting = np.flatnonzero(releases.waits_for >= 0)
-    gate[2 * waiting + 1] = gates.waits[releases.waits_for[waiting]]
+    gate[2 * waiting + 1] = wait[releases.waits_for[waiting]]
     opens = np.full(2 * n, NO_GATE, dtype=np.int32)
-    opens[0::2] = gates.arrives
+    opens[0::2] = arrive
     ok = gate >= 0
     ok[1::2] &= ~timeline.trace.is_open
     ok[ok] = ~dropped[gate[ok]] & (opened[gate[ok]] <= recorded[ok])
@@ -185,11 +216,11 @@ def _receives(
 
 
 def _launch_edges(
-    work: LaneWork, releases: Releases, recorded: Int64Array, weight: Int64Array, owner: Int64Array
+    work: LaneWork, launched_by: Int64Array, by_lane: BoolArray, recorded: Int64Array, weight: Int64Array, owner: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Weights of the edges between lanes of a rank, and the work they come out of; where they rule, the own lane's edge becomes 'not before'."""
-    launched = np.flatnonzero(releases.launched_by != NO_STAMP)
-    source = releases.launched_by[launched]
+    launched = np.flatnonzero(launched_by != NO_STAMP)
+    source = launched_by[launched]
     launch_weight = np.zeros(len(recorded), dtype=np.int64)
     launch_weight[launched] = recorded[launched] - recorded[source]
     following = np.full(len(recorded), NO_STAMP, dtype=np.int64)
@@ -198,7 +229,7 @@ def _launch_edges(
     launch_during = np.full(len(recorded), NO_STAMP, dtype=np.int64)
     after = following[source]
     launch_during[launched] = np.where((after != NO_STAMP) & (owner[np.maximum(after, 0)] != NO_OWNER), after, NO_STAMP)
-    queued = launched[~releases.by_lane[launched]]
+    queued = launched[~by_lane[launched]]
     had_lane = queued[work.pred[queued] != NO_STAMP]
     weight[had_lane] = np.minimum(weight[had_lane], np.minimum(launch_weight[had_lane], QUEUE_GAP_NS))
     owner[queued] = NO_OWNER
@@ -217,6 +248,9 @@ def _replay(
     gate: Int32Array,
     transfer: Int64Array,
     gates: int,
+    cause_ptr: Int64Array,
+    cause: Int64Array,
+    delay: Int64Array,
     recorded: Int64Array,
 ) -> Int64Array:
     """One pass in topological order. Stamps that are not there keep their recorded time."""
@@ -228,6 +262,9 @@ def _replay(
             at += t[pred[s]]
         if launch[s] >= 0:
             at = max(at, t[launch[s]] + launch_weight[s])
+        if len(cause_ptr) and s % 2 == 0:
+            for k in range(cause_ptr[s // 2], cause_ptr[s // 2 + 1]):
+                at = max(at, t[cause[k]] + delay[s // 2])
         if gate[s] >= 0:
             at = max(at, opened[gate[s]] + transfer[s])
         t[s] = at

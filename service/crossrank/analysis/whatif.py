@@ -6,12 +6,15 @@ A change selects spans (by rank, kind, name, op, group, steps) and says what bec
     cap_ns      no longer than this
     as median   what is usual: own work piece by piece at the median of the same phase in the same role (pipeline stage), transfers
                 at the median of the same operation and size
-    as ideal    as median, but work at the mean of its peers: the job without stragglers, in which no work vanishes
+    as ideal    all even: work at the mean of all ranks, steps and roles that do it, transfers at the median of all of the same name:
+                the job without stragglers and without imbalance, in which no work vanishes
 
 Own work of a span is its time without waits and communication (lane_work); of a communication only the transfer changes, never
-the wait for those who come late: that follows from the rest. The unchanged replay gives the recorded times exactly, so
-`replay_error` is zero by construction and the prediction's error is that of the model: contention, and work that would be done
-differently, are not in it.
+the wait for those who come late: that follows from the rest.
+
+Where the replay infers what waits for what, the unchanged replay gives the recorded times exactly and `replay_error` is zero; where
+the senders state it (links), only the least delay after a cause is kept, and the error is what that leaves unexplained. The rest of
+a prediction's error is the model's: contention, and work that would be done differently, are not in it.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from typing import Literal
 import numpy as np
 
 from crossrank.analysis.lane_work import NO_OWNER
-from crossrank.analysis.replay import ReplayGraph, end_of_steps_ns, replay_ns, start_of_steps_ns
+from crossrank.analysis.replay import ReplayGraph, end_of_steps_ns, replay_ns, start_of_steps_ns, without_unexplained_delays
 from crossrank.errors import BadParameter
 from crossrank.model.arrays import BoolArray, Float64Array, Int64Array
 from crossrank.model.gates import NO_GATE
-from crossrank.model.kinds import KIND_CODE, canonical_op
+from crossrank.model.kinds import KIND_CODE, SYNC, canonical_op
 from crossrank.model.timeline import NO_STEP
 from crossrank.model.topology import Topology
 
@@ -74,7 +77,7 @@ class StepPrediction:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Durations of all steps together; replay_ns is the replay without a change, replay_error = replay / baseline - 1."""
+    """Durations of all steps together; replay_ns is the replay without a change, replay_error = baseline / replay - 1."""
 
     baseline_ns: int
     replay_ns: int
@@ -86,6 +89,7 @@ class WhatIf:
 
 def predict(graph: ReplayGraph, topology: Topology, changes: Sequence[Change]) -> WhatIf:
     """Replays the job with all changes, applied in order (a later one sees what an earlier one left)."""
+    graph = without_unexplained_delays(graph)
     weight, transfer = graph.weight_ns.astype(np.float64), graph.transfer_ns.astype(np.float64)
     for change in changes:
         chosen = _selected(graph, change)
@@ -95,7 +99,7 @@ def predict(graph: ReplayGraph, topology: Topology, changes: Sequence[Change]) -
     predicted = replay_ns(graph, removed, np.rint(transfer).astype(np.int64))
     unchanged = replay_ns(graph)
     base, replayed, changed = (_duration_ns(graph, t) for t in (graph.recorded_ns, unchanged, predicted))
-    return WhatIf(base, replayed, replayed / base - 1 if base else 0.0, changed, replayed - changed, _steps(graph, predicted))
+    return WhatIf(base, replayed, base / replayed - 1 if replayed else 0.0, changed, replayed - changed, _steps(graph, predicted))
 
 
 def _duration_ns(graph: ReplayGraph, time_ns: Int64Array) -> int:
@@ -136,24 +140,28 @@ def _change_work(graph: ReplayGraph, topology: Topology, change: Change, chosen:
         first = np.flatnonzero(np.diff(span, prepend=-1))
         ordinal = np.arange(len(span)) - np.repeat(first, np.diff(first, append=len(span)))
         trace = graph.timeline.trace
-        stage = topology.stage_of(trace.rank[span])
-        alike = _alike(trace.kind[span], trace.name[span], stage, ordinal)
+        pieces_of = np.repeat(np.diff(first, append=len(span)), np.diff(first, append=len(span)))
+        stage = topology.stage_of(trace.rank[span]) if change.becomes == "median" else np.zeros(len(span), dtype=np.int32)
+        alike = _alike(trace.kind[span], trace.name[span], stage, pieces_of, ordinal)
         weight[pieces[mine]] = _typical(weight[pieces], alike, mean=change.becomes == "ideal")[mine]
 
 
 def _change_transfers(graph: ReplayGraph, change: Change, chosen: BoolArray, transfer: Float64Array) -> None:
     trace = graph.timeline.trace
     ends = np.flatnonzero((graph.gate != NO_GATE) & (graph.transfer_ns > 0))
-    by_gate = np.zeros(graph.gates, dtype=np.bool_)  # a wait for an operation changes with it
-    by_gate[graph.gate[ends[chosen[ends // 2]]]] = True
-    mine = by_gate[graph.gate[ends]]
+    rank, is_wait = trace.rank[ends // 2], trace.kind[ends // 2] == SYNC
+    mine = chosen[ends // 2] & ~is_wait
+    by_gate = np.unique(
+        graph.gate[ends[mine]].astype(np.int64) * 2**32 + rank[mine]
+    )  # a rank's wait for an operation changes with it
+    mine |= is_wait & np.isin(graph.gate[ends].astype(np.int64) * 2**32 + rank, by_gate)
     if change.scale is not None:
         transfer[ends[mine]] *= change.scale
     elif change.cap_ns is not None:
         transfer[ends[mine]] = np.minimum(transfer[ends[mine]], change.cap_ns)
     else:
         span = ends // 2
-        alike = _alike(trace.kind[span], trace.op[span], trace.size_bytes[span])
+        alike = _alike(trace.kind[span], trace.name[span], trace.op[span], trace.size_bytes[span])
         transfer[ends[mine]] = _typical(transfer[ends], alike, mean=False)[mine]
 
 

@@ -13,15 +13,17 @@ optimizer needs, since when they really ran is not recorded.
     separate-grads-all-reduce, optimizer-clip-main-grad  over the data-parallel ranks of a stage; over all workers
     layernorm-grads-all-reduce                           within the worker
 
-`links` hold what no lane shows: a compute waits for its receive, a send for its compute, the first forward compute for the
-parameters. A chunk at an end of the pipeline (`gmc` lowest or highest) receives or sends nothing there.
+    step-begin                                           barrier of no length: all workers begin a step together, as the recording
+                                                         takes for granted when it counts from the step's own beginning
+
+`links` hold all that an operation waits for (importers.whatif_causes). Times were float32 seconds, so an operation may seem to end
+a little after one that waits for it begins; its end is cut there, if that takes less than CUT_NS away. All stamps are of one
+clock, `recording`: whoever made the file has aligned them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -31,13 +33,16 @@ from crossrank.errors import UndecodableBody
 from crossrank.importers.rows import Rows, span_id
 from crossrank.importers.source import Recording, Source
 from crossrank.importers.untrusted_parquet import parquet_batches
+from crossrank.importers.whatif_causes import causes_of
+from crossrank.importers.whatif_job import COMPUTE, Job, Operation
 from crossrank.limits import Limits
 from crossrank.model.arrays import Int64Array
 
 ORIGIN_NS: Final = 1_500_000_000_000_000_000
 COLUMNS: Final = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc")
 _INTEGERS: Final = tuple(c for c in COLUMNS if c not in ("optype", "start_ts", "duration"))
-_COMPUTE: Final = frozenset({"forward-compute", "backward-compute", "optimizer", "gc"})
+CLOCK: Final = "recording"
+CUT_NS: Final = 1_000_000
 _COLLECTIVES: Final = {
     "params-all-gather": ("all_gather", "dp"),
     "grads-reduce-scatter": ("reduce_scatter", "dp"),
@@ -49,106 +54,30 @@ _COLLECTIVES: Final = {
 _LONGEST_S: Final = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
-    """One row, in whole nanoseconds from ORIGIN_NS."""
-
-    index: int
-    dp: int
-    stage: int
-    rank: int
-    step: int
-    optype: str
-    start_ns: int
-    end_ns: int
-    seq: int
-    chunk: int  # position of the model chunk in the model; -1 where the row has none
-    args: Mapping[str, int]
-
-    @property
-    def id(self) -> bytes:
-        return span_id("whatif", self.rank, self.step, self.optype, self.seq, self.index)
-
-
-class _Job:
-    """All operations and the shape of the job: which worker is where."""
-
-    def __init__(self, operations: list[_Operation]) -> None:
-        self.operations = operations
-        self.rank_at = {(o.dp, o.stage): o.rank for o in operations}
-        self.stages = sorted({o.stage for o in operations})
-        self.chunks = (min((o.chunk for o in operations if o.chunk >= 0), default=-1), max(o.chunk for o in operations))
-        self.kinds: dict[tuple[int, int, str], list[_Operation]] = defaultdict(list)  # (rank, step, optype), in order of start
-        for o in operations:
-            self.kinds[o.rank, o.step, o.optype].append(o)
-        for run in self.kinds.values():
-            run.sort(key=lambda o: (o.start_ns, o.seq))
-        self.place = {o.index: place for run in self.kinds.values() for place, o in enumerate(run)}
-        self._groups: dict[tuple[int, int, str], tuple[str, list[int]]] = {}
-
-    def neighbour(self, o: _Operation) -> int | None:
-        """The other rank of a message; None at an end of a pipeline that does not go round."""
-        forward, sends = o.optype.startswith("forward"), o.optype.endswith("send")
-        place = self.stages.index(o.stage) + (1 if forward == sends else -1)
-        virtual = self.chunks[1] + 1 > len(self.stages)
-        if not virtual and not 0 <= place < len(self.stages):
-            return None
-        return self.rank_at.get((o.dp, self.stages[place % len(self.stages)]))
-
-    def group(self, o: _Operation, over: str) -> tuple[str, list[int]]:
-        """Name and ranks of the group of a collective."""
-        key = (o.dp, o.stage, over)
-        if key not in self._groups:
-            self._groups[key] = self._members(o, over)
-        return self._groups[key]
-
-    def _members(self, o: _Operation, over: str) -> tuple[str, list[int]]:
-        dps = sorted({dp for dp, stage in self.rank_at if stage == o.stage})
-        if over in ("dp", "dp-separate"):
-            return f"{over}-stage{o.stage}", [self.rank_at[dp, o.stage] for dp in dps]
-        if over == "all":
-            return "all", sorted(set(self.rank_at.values()))
-        if over == "embedding":
-            ends = {self.stages[0], self.stages[-1]}
-            return f"embedding-dp{o.dp}", sorted({r for (dp, stage), r in self.rank_at.items() if dp == o.dp and stage in ends})
-        return f"worker-{o.rank}", [o.rank]
-
-    def causes(self) -> dict[bytes, list[bytes]]:
-        """For each operation by id: those it waits for that are on other lanes."""
-        found: dict[bytes, list[bytes]] = defaultdict(list)
-        low, high = self.chunks
-        for (rank, step, optype), run in self.kinds.items():
-            if optype not in ("forward-compute", "backward-compute"):
-                continue
-            direction = optype.partition("-")[0]
-            first, last = (low, high) if direction == "forward" else (high, low)
-            _pair(self.kinds.get((rank, step, f"{direction}-recv"), []), [o for o in run if o.chunk != first], found)
-            _pair([o for o in run if o.chunk != last], self.kinds.get((rank, step, f"{direction}-send"), []), found)
-            if direction == "forward":
-                for gather in self.kinds.get((rank, step, "params-all-gather"), [])[:1]:
-                    found[run[0].id].append(gather.id)
-        return found
-
-
-def _pair(causes: Sequence[_Operation], effects: Sequence[_Operation], found: dict[bytes, list[bytes]]) -> None:
-    """The n-th waits for the n-th, when there are as many; else nobody knows which are the extra ones."""
-    if len(causes) == len(effects):
-        for cause, effect in zip(causes, effects, strict=True):
-            found[effect.id].append(cause.id)
-
-
 def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
     """The events of one recorded job. Raises UndecodableBody."""
     table = _table(file, source, limits)
     rows = Rows(limits)
     operations = _operations(table, rows)
     if operations:
-        job = _Job(operations)
-        causes = job.causes()
+        job = Job(operations)
+        causes = causes_of(job)
+        end_ns = _cut_ends(operations, causes)
         for o in operations:
-            rows.add(o.index, links=causes.get(o.id), **_columns(o, job))
+            links = [c.id for c in causes[o.index]] or [_barrier_id(o.rank, o.step)]
+            rows.add(o.index, links=links, **_columns(o, job, end_ns[o.index]))
         _add_steps(rows, job, len(table))
     return rows.recording(None)
+
+
+def _cut_ends(operations: list[Operation], causes: Mapping[int, Sequence[Operation]]) -> dict[int, int]:
+    """End of every operation by index, not after the start of one that waits for it unless by CUT_NS and more."""
+    end = {o.index: o.end_ns for o in operations}
+    for o in operations:
+        for cause in causes[o.index]:
+            if cause.end_ns - o.start_ns < CUT_NS:
+                end[cause.index] = max(min(end[cause.index], o.start_ns), cause.start_ns)
+    return end
 
 
 def _table(file: BinaryIO, source: Source, limits: Limits) -> pa.Table:
@@ -168,7 +97,7 @@ def _table(file: BinaryIO, source: Source, limits: Limits) -> pa.Table:
         raise UndecodableBody(f"{source.name}: {str(fault)[:200]}") from fault
 
 
-def _operations(table: pa.Table, rows: Rows) -> list[_Operation]:
+def _operations(table: pa.Table, rows: Rows) -> list[Operation]:
     """Rows with usable values, on one time axis; the others are refused."""
     usable = np.ones(len(table), dtype=np.bool_)
     for name in COLUMNS:
@@ -182,15 +111,16 @@ def _operations(table: pa.Table, rows: Rows) -> list[_Operation]:
         rows.reject(row, "out_of_range")
     kept = np.flatnonzero(usable)
     columns = {n: table[n].take(pa.array(kept)).to_pylist() for n in (*_INTEGERS, "optype")}
-    start_ns, end_ns = _laid_end_to_end(np.array(columns["step"], dtype=np.int64), start[kept], length[kept])
+    begin_ns, start_ns, end_ns = _laid_end_to_end(np.array(columns["step"], dtype=np.int64), start[kept], length[kept])
     return [
-        _Operation(
+        Operation(
             index=int(kept[i]),
             dp=columns["dp_rank"][i],
             stage=columns["stage"][i],
             rank=columns["rank"][i],
             step=columns["step"][i],
             optype=columns["optype"][i],
+            begin_ns=int(begin_ns[i]),
             start_ns=int(start_ns[i]),
             end_ns=int(end_ns[i]),
             seq=columns["seq_id"][i],
@@ -201,25 +131,26 @@ def _operations(table: pa.Table, rows: Rows) -> list[_Operation]:
     ]
 
 
-def _laid_end_to_end(step: Int64Array, start_s: np.ndarray, length_s: np.ndarray) -> tuple[Int64Array, Int64Array]:
-    """Start and end of every operation, each step beginning where the one before ended."""
+def _laid_end_to_end(step: Int64Array, start_s: np.ndarray, length_s: np.ndarray) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Beginning of its step, start and end of every operation, each step beginning where the one before ended."""
     begin = np.rint(start_s * 1e9).astype(np.int64)
     end = begin + np.rint(length_s * 1e9).astype(np.int64)
     steps, place = np.unique(step, return_inverse=True)
     span = np.zeros(len(steps), dtype=np.int64)
     np.maximum.at(span, place, end)
     base = ORIGIN_NS + np.concatenate((np.zeros(1, np.int64), np.cumsum(span)[:-1]))
-    return base[place] + begin, base[place] + end
+    return base[place], base[place] + begin, base[place] + end
 
 
-def _columns(o: _Operation, job: _Job) -> dict[str, Any]:
+def _columns(o: Operation, job: Job, end_ns: int) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "rank": o.rank,
         "name": o.optype,
-        "lane": "compute" if o.optype in _COMPUTE else o.optype if o.optype.endswith(("send", "recv")) else "dp",
-        "kind": "compute" if o.optype in _COMPUTE else "other",
+        "clock": CLOCK,
+        "lane": o.lane,
+        "kind": "compute" if o.optype in COMPUTE else "other",
         "start_ns": o.start_ns,
-        "end_ns": o.end_ns,
+        "end_ns": end_ns,
         "step": o.step,
         "span_id": o.id,
         "attrs": o.args,
@@ -236,22 +167,55 @@ def _columns(o: _Operation, job: _Job) -> dict[str, Any]:
     return columns
 
 
-def _add_steps(rows: Rows, job: _Job, first_index: int) -> None:
-    """One span a worker and step: from the step's beginning to the end of the worker's last operation."""
-    begin: dict[int, int] = {}
-    end: dict[tuple[int, int], int] = {}
+def _add_steps(rows: Rows, job: Job, first_index: int) -> None:
+    """Per worker and step: the barrier at its beginning, and a span from there to the end of the worker's last computation."""
+    begin = {o.step: o.begin_ns for o in job.operations}
+    last: dict[tuple[int, int], Operation] = {}
     for o in job.operations:
-        begin[o.step] = min(begin.get(o.step, o.start_ns), o.start_ns)
-        end[o.rank, o.step] = max(end.get((o.rank, o.step), 0), o.end_ns)
-    for place, ((rank, step), end_ns) in enumerate(sorted(end.items())):
+        held = last.get((o.rank, o.step))
+        if held is None or (o.end_ns, o.index) > (held.end_ns, held.index):
+            last[o.rank, o.step] = o
+    computed: dict[tuple[int, int], int] = {}
+    for o in job.operations:
+        if o.lane == "compute":
+            computed[o.rank, o.step] = max(computed.get((o.rank, o.step), 0), o.end_ns)
+    before: dict[int, bytes] = {}
+    ranks_in: dict[int, list[int]] = {}
+    for rank, step in sorted(last):
+        ranks_in.setdefault(step, []).append(rank)
+    for place, ((rank, step), o) in enumerate(sorted(last.items(), key=lambda item: (item[0][1], item[0][0]))):
         rows.add(
-            first_index + place,
+            first_index + 2 * place,
+            rank=rank,
+            name="step-begin",
+            clock=CLOCK,
+            lane="step",
+            kind="collective",
+            op="barrier",
+            group="step",
+            group_ranks=ranks_in[step],
+            seq=step,
+            step=step,
+            start_ns=begin[step],
+            end_ns=begin[step],
+            span_id=_barrier_id(rank, step),
+            links=[before[rank]] if rank in before else None,
+        )
+        rows.add(
+            first_index + 2 * place + 1,
             rank=rank,
             name="step",
-            lane="step",
+            clock=CLOCK,
+            lane="compute",
             kind="step",
             step=step,
             start_ns=begin[step],
-            end_ns=end_ns,
+            end_ns=computed.get((rank, step), o.end_ns),
             span_id=span_id("whatif", rank, step),
+            links=[_barrier_id(rank, step)],
         )
+        before[rank] = o.id
+
+
+def _barrier_id(rank: int, step: int) -> bytes:
+    return span_id("whatif", "begin", rank, step)

@@ -19,6 +19,12 @@ from crossrank.model.clock_samples import ClockSamples, no_samples, samples_of
 from crossrank.model.flags import EventFlag
 from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
+from crossrank.model.links import resolve_links
+
+
+def _no_links() -> Int64Array:
+    return np.empty(0, dtype=np.int64)
+
 
 NO_CODE = -1  # code of a null string in a dictionary-coded array, as in pandas and Arrow
 
@@ -67,6 +73,8 @@ class JobTrace:
     excluded: dict[str, int]  # events left out, by reason
     hosts: dict[int, str]  # rank -> host, where sent
     samples: ClockSamples = field(default_factory=no_samples)  # of clocks against the service's
+    link_cause: Int64Array = field(default_factory=_no_links)  # [e] span that a link names
+    link_effect: Int64Array = field(default_factory=_no_links)  # [e] span that says it follows from it; ascending
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -105,6 +113,8 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
     start, is_open = _ints(events, "start_ns", np.int64), _mask(events, "end_ns")
     end = np.where(is_open, start, _ints(events, "end_ns", np.int64))
     stamps, stamp_ptr = _lane_stamps(lane, len(lane_keys), start, end, is_open)
+    span_id = _id_as_int(events, "span_id")
+    cause, effect = resolve_links(_column(events, "links"), rank, span_id)
     return JobTrace(
         job=job,
         attempt=attempt,
@@ -127,7 +137,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         dtype=dtype,
         is_async=_column(events, "is_async").fill_null(False).to_numpy(zero_copy_only=False),
         value=_column(events, "value").fill_null(float("nan")).to_numpy(zero_copy_only=False),
-        span_id=_id_as_int(events, "span_id"),
+        span_id=span_id,
         parent_id=_id_as_int(events, "parent_span_id"),
         lanes=tuple(lane_words[k % (len(lane_words) + 1)] for k in lane_keys.tolist()),
         lane_rank=(lane_keys // (len(lane_words) + 1)).astype(np.int32),
@@ -143,6 +153,8 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         excluded=excluded,
         hosts=_hosts(rank, *host),
         samples=samples,
+        link_cause=cause,
+        link_effect=effect,
     )
 
 

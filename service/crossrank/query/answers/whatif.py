@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from crossrank.analysis.replay import build_replay
 from crossrank.analysis.whatif import Change, predict
+from crossrank.query.graphs import graph_of
 from crossrank.query.jobview import JobView, carried
 
 
 def whatif(view: JobView, changes: Sequence[Change]) -> dict[str, Any]:
     """POST /v1/jobs/{job}/whatif. Raises BadParameter for a change that cannot be used."""
     derived = view.derived
-    found = predict(build_replay(derived.timeline), derived.topology, changes)
+    found = predict(graph_of(derived.timeline), derived.topology, changes)
     return {
         "baseline_ns": found.baseline_ns,
         "replay_ns": found.replay_ns,
