@@ -77,6 +77,19 @@ def test_an_end_that_was_not_reported_is_no_stop():
     assert (2, "device_stopped") not in named(standstill(*rows))
 
 
+def test_a_disagreement_the_group_got_over_is_not_blamed_for_a_later_hang():
+    sizes = {(2, 3): 4}
+    rows = [in_group(r, q, (9 * q, 9 * q + 5), "g", [0, 1, 2], bytes=sizes.get((r, q), 8)) for r in range(3) for q in range(1, 6)]
+    rows += [in_group(r, 6, (60, None), "g", [0, 1, 2], bytes=8) for r in (1, 2)]
+    assert named(standstill(*rows)) == [(0, "not_entered")]
+
+
+def test_a_disagreement_in_which_the_group_hangs_is_blamed():
+    rows = [in_group(r, q, (9 * q, 9 * q + 5), "g", [0, 1, 2], bytes=8) for r in range(3) for q in range(1, 6)]
+    rows += [in_group(r, 6, (60, None), "g", [0, 1, 2], bytes=4 if r == 2 else 8) for r in range(3)]
+    assert named(standstill(*rows)) == [(2, "desynchronised")]
+
+
 def test_an_end_lost_at_the_end_of_the_job_accuses_nobody():
     rows = [in_group(r, 1, (0, 9), "g", [0, 1, 2]) for r in (0, 1)] + [in_group(2, 1, (0, None), "g", [0, 1, 2])]
     found = standstill(*rows)

@@ -8,9 +8,11 @@ for their root only. A receive waits for its send, a send that does not return f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from crossrank.analysis.mismatches import disagreeing
 from crossrank.analysis.reach import Reach, reach
 from crossrank.model.arrays import BoolArray
 from crossrank.model.kinds import ALL_TO_ROOT_OPS, COLLECTIVE, RECV, ROOT_TO_ALL_OPS, SEND, canonical_op
@@ -105,12 +107,25 @@ class _Finder:
             absent = self._absent(group, seq, op, members, spans)
             found = self._operation(COLLECTIVE, group, -1, seq, op, spans, absent)
             wrong = self.mismatch_of.get((trace.groups[group], trace.group_ranks[group] or members))
-            if wrong is not None and wrong.seq <= seq:
+            if wrong is not None and wrong.seq <= seq and not self._got_over(wrong, group, seq):
                 self.desynced.append((found, wrong))
             elif op not in ALL_TO_ROOT_OPS | ROOT_TO_ALL_OPS and any(self.reach.has_left(group, m, seq) for m in members):
                 self._stopped(found, spans)
             else:
                 (self.pending if absent else self.inside).append(found)
+
+    def _got_over(self, wrong: Mismatch, group: int, seq: int) -> bool:
+        """Whether the group went on after a disagreement: all of it has left a later operation on which it agrees."""
+        coll = self.timeline.matches.collectives
+        lo, hi = (int(np.searchsorted(coll.group, np.int32(group), side=s)) for s in ("left", "right"))
+        between = lo + np.flatnonzero((coll.seq[lo:hi] > wrong.seq) & (coll.seq[lo:hi] < seq))
+        between = between[~self.disagreeing[between] & coll.complete[between] & (np.diff(coll.ptr)[between] > 1)]
+        return any(not self.is_open[coll.member[coll.ptr[k] : coll.ptr[k + 1]]].any() for k in between[::-1].tolist())
+
+    @cached_property
+    def disagreeing(self) -> BoolArray:
+        """[k] collectives whose members do not call the same."""
+        return disagreeing(self.timeline)
 
     def _absent(self, group: int, seq: int, op: str, members: tuple[int, ...], spans: np.ndarray) -> tuple[int, ...]:
         """Members that those inside wait for."""
