@@ -102,6 +102,11 @@ def _on_host(attributes: Mapping[str, Any]) -> bool:
     return attributes.get("is_cpu_op") in (True, 1, "true", "True")
 
 
+def _listed(value: Any) -> list[Any]:
+    """A list, or the one thing that stands for it."""
+    return value if isinstance(value, list) else [value]
+
+
 def _node_id(value: Any) -> bytes:
     return span_id("chakra", int64(value))
 
@@ -120,7 +125,7 @@ def _add(rows: Rows, index: int, node: Mapping[str, Any], rank: int, *, has_devi
     op = kind if kind in ("send", "recv") else None
     if kind == "collective" and number is not None and 0 <= number < len(_COLLECTIVES):
         op = _COLLECTIVES[number]
-    depends = [d for name in ("data_deps", "ctrl_deps") for d in (_get(node, name) or []) if int64(d) is not None]
+    depends = [d for name in ("data_deps", "ctrl_deps") for d in _listed(_get(node, name)) if int64(d) is not None]
     stream = said.get("stream", said.get("tid"))
     rows.add(
         index,
