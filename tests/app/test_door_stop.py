@@ -5,14 +5,22 @@ import signal
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import grpc
 import httpx
+import pytest
 
+from crossrank.api.grpc_door import METHOD, GrpcDoor
+from tests.support.inprocess import InProcess
 from tests.support.server import Service, derived
 
 NDJSON = "application/x-ndjson"
 WRITERS, EVENTS, ACKS = 4, 20, 60
+
+
+RETRIED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}  # by every exporter
 
 
 def event(writer: int, serial: int) -> str:
@@ -106,3 +114,30 @@ def test_a_request_in_hand_is_answered_while_nothing_new_is_taken(tmp_path: Path
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"connection: close" in answer
     assert service.stop() == 0
+
+
+def test_grpc_answers_what_is_in_hand_and_takes_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, go = threading.Event(), threading.Event()
+    with InProcess(tmp_path) as service:
+        append = type(service.rooms.store).append
+
+        def slow_append(*arguments: Any) -> Any:
+            entered.set()
+            assert go.wait(30)
+            return append(*arguments)
+
+        monkeypatch.setattr(type(service.rooms.store), "append", slow_append)
+        door = GrpcDoor(service.rooms, "127.0.0.1:0", certificate=None)
+        with grpc.insecure_channel(f"127.0.0.1:{door.port}") as channel:
+            call = channel.unary_unary(METHOD)
+            in_hand = call.future(b"", timeout=30)
+            assert entered.wait(30)
+            wait = door.stop(20)
+            try:
+                with pytest.raises(grpc.RpcError) as refused:
+                    call(b"", timeout=20)
+            finally:
+                go.set()
+            assert refused.value.code() in RETRIED
+            assert in_hand.result(30) == b""
+            wait()
