@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossrank.reconstruct.causality import causal_index, relation
+from crossrank.reconstruct.causality import causal_index, cone, relation
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.order import replay
 from tests.support.events import collective, trace_of
@@ -37,6 +37,21 @@ def test_equals_reachability_for_all_pairs(seed, ranks):
             before, later = (2 * b in after.get(2 * a + 1, ()), 2 * a in after.get(2 * b + 1, ()))
             assert found.relation == ("before" if before else "after" if later else "concurrent")
             check_witness(after, found, *((a, b) if before else (b, a)))
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_the_cone_holds_all_that_is_reachable(seed, ranks):
+    trace, index, graph = prepared(*random_rows(seed, ranks=ranks, operations=12, garbage_clocks=True))
+    for a in range(len(trace)):
+        found = cone(index, a)
+        after = nx.descendants(graph, 2 * a + 1) if 2 * a + 1 in graph else set()
+        assert found.stamps == len(after)
+        lanes = {int(trace.lane[stamp // 2]) for stamp in after}
+        assert set(np.flatnonzero(found.entry >= 0).tolist()) == lanes
+        for lane in lanes:
+            inside = [s for s in trace.lane_stamps.tolist() if s in after and trace.lane[s // 2] == lane]
+            assert found.entry[lane] == inside[0]
 
 
 def check_witness(after, found, first, last):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crossrank.align.bounds import intervals
+from crossrank.align.bounds import Intervals, intervals
 from crossrank.align.chart import draw_epochs
 from crossrank.align.components import Components, connect
 from crossrank.align.constraints import Constraints, extract
@@ -74,7 +74,17 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
         bound_lo_ns=bounds.lo_ns,
         bound_hi_ns=bounds.hi_ns,
         pairs=bounds.pairs,
+        contradicted_ns=() if between is None else _contradicted(between, components),
     )
+
+
+def _contradicted(between: Intervals, components: Components) -> tuple[tuple[int, int], ...]:
+    """Windows with contradicting facts, by the clock of the reference that most rows speak of."""
+    if not len(components.reference):
+        return ()
+    first = int(components.base_ns[components.reference[np.argmax(components.rows[components.reference])]])
+    edge = [first + round(between.first_ns + i * between.window_ns) for i in range(len(between.distance) + 1)]
+    return tuple((edge[w], edge[w + 1]) for w in np.flatnonzero(between.contradicted).tolist())
 
 
 def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solved:

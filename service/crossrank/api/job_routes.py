@@ -14,6 +14,7 @@ from crossrank.api.reply import JsonReply
 from crossrank.api.rooms import CallerParam, JobParam, Rooms, RoomsParam, view_of
 from crossrank.errors import BadParameter
 from crossrank.query import export
+from crossrank.query.aligned import How
 from crossrank.query.answers import bottlenecks, clocks, collectives, critical_path, events, jobs, steps, summary
 from crossrank.query.topology_post import merged_topology
 
@@ -23,6 +24,9 @@ INT64 = {"ge": -(2**63), "le": 2**63 - 1}
 Attempt = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Restart count; the latest by default.")]
 From = Annotated[int | None, Query(alias="from", **INT64, description="First step.")]
 To = Annotated[int | None, Query(alias="to", **INT64, description="Last step.")]
+Aligned = Annotated[
+    How, Query(description="Aligned times after the repair, by the clock fit alone, or raw ones as they were sent.")
+]
 Limit = Annotated[int | None, Query(ge=1, description="Most rows; clamped to the service's own limit.")]
 
 
@@ -103,11 +107,12 @@ def get_events(
     limit: Limit = None,
     cursor: str | None = None,
     attempt: Attempt = None,
+    aligned: Aligned = "repaired",
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
     """Aligned events, page by page; JSON, NDJSON (application/x-ndjson) or Arrow (application/vnd.apache.arrow.stream) by Accept."""
     view = view_of(rooms, job, attempt)
-    query = events.EventQuery(rank, step, kind, group, from_ns, to_ns, rows_limit(rooms, limit), cursor)
+    query = events.EventQuery(rank, step, kind, group, from_ns, to_ns, rows_limit(rooms, limit), cursor, aligned)
     if "vnd.apache.arrow.stream" in accept or "ndjson" in accept:
         page, after = events.events_page(view, query)
         headers = {"X-Next-Cursor": after} if after else {}

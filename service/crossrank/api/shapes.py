@@ -20,6 +20,9 @@ class Alignment(Shape):
     reference: str | None = Field(description="Clock domain whose time the answer is in.")
     bound_ns: int | None = Field(description="Worst guaranteed bound of any clock against the reference.")
     components: int = Field(description="Groups of clocks that nothing connects with each other; 1 is good.")
+    version: int = Field(
+        description="Grows when aligned times told before have moved by more than 1 us; starts anew with the service."
+    )
 
 
 class Carried(Shape):
@@ -156,10 +159,27 @@ class Violations(Shape):
     after_repair: int
 
 
+class Contradiction(Shape):
+    from_ns: int
+    to_ns: int
+
+
+class DroppedSync(Shape):
+    kind: str = Field(description="collective or message.")
+    group: str | None
+    seq: int | None
+    ranks: list[int] = Field(description="Ranks of its members; at most 64.")
+
+
 class Clocks(Carried):
     reference: str | None
     domains: list[Domain]
     violations: Violations
+    contradictions: list[Contradiction] = Field(
+        description="Stretches in which facts contradict each other, as wrongly matched or stepped clocks do: bounds were widened until they agree."
+    )
+    cycles: int = Field(description="Matched operations that closed a cycle, which no run can do: wrongly matched, not relied on.")
+    dropped_syncs: list[DroppedSync] = Field(description="The first 100 of them.")
 
 
 class Step(Shape):

@@ -37,6 +37,12 @@ def get_topology(rooms: RoomsParam, job: JobParam, limit: Limit = None, attempt:
     return JsonReply(topology.topology(view_of(rooms, job, attempt), limit=rows_limit(rooms, limit)))
 
 
+@router.get("/v1/jobs/{job:path}/causality/cone", responses={200: {"model": verdict_shapes.Cone}, **ERRORS})
+def get_cone(rooms: RoomsParam, job: JobParam, of: SpanRef, limit: Limit = None, attempt: Attempt = None) -> Response:
+    """Everything that depends on the end of a span: where each lane first does, and how much follows."""
+    return JsonReply(causality.cone(view_of(rooms, job, attempt), of, limit=rows_limit(rooms, limit)))
+
+
 @router.get("/v1/jobs/{job:path}/causality", responses={200: {"model": verdict_shapes.Causality}, **ERRORS})
 def get_causality(rooms: RoomsParam, job: JobParam, a: SpanRef, b: SpanRef, attempt: Attempt = None) -> Response:
     """Whether span a happened before b, after it, or concurrently, with a chain of spans as witness."""

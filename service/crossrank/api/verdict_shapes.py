@@ -133,6 +133,22 @@ class Causality(Carried):
     spans: list[WitnessSpan]
 
 
+class ConeEntry(WitnessSpan):
+    """Where a lane enters a cone."""
+
+    lane: str
+    at: str = Field(description="start or end: the stamp of the span that first depends on the apex.")
+
+
+class Cone(Carried):
+    """All that happened after a span."""
+
+    of: WitnessSpan
+    stamps: int = Field(description="Starts and ends inside the cone.")
+    ranks: list[int] = Field(description="Ranks that anything inside belongs to.")
+    entries: list[ConeEntry] = Field(description="One a lane, in causal order.")
+
+
 class RankTimes(Shape):
     """What a rank did with its time."""
 

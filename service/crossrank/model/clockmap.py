@@ -92,6 +92,9 @@ class ClockMap:
     bound_lo_ns: Int64Array  # [D] the true correction is within fitted + [lo, hi] (guaranteed, worst window)
     bound_hi_ns: Int64Array  # [D]
     pairs: PairBounds
+    contradicted_ns: tuple[
+        tuple[int, int], ...
+    ] = ()  # about when facts contradicted each other, [from, to): intervals widened there
 
     def to_reference(self, domain: Int32Array, local_ns: Int64Array) -> Int64Array:
         """Local stamps of any domains on the common timeline; int64 in, int64 out."""

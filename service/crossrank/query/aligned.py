@@ -6,7 +6,7 @@ The raw stamps stay beside them, byte for byte as sent.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from crossrank.model.arrays import Int64Array
 from crossrank.model.timeline import NO_STEP
 from crossrank.query.derive import Derived
 
+How = Literal["raw", "fit", "repaired"]
 ALIGNED_COLUMNS: Final[tuple[tuple[str, pa.DataType, str, str], ...]] = (
     ("aligned_start_ns", pa.int64(), "ns since epoch", "Start on the common timeline."),
     ("aligned_end_ns", pa.int64(), "ns since epoch", "End on the common timeline; null while open."),
@@ -30,8 +31,11 @@ ALIGNED_COLUMNS: Final[tuple[tuple[str, pa.DataType, str, str], ...]] = (
 )
 
 
-def with_alignment(events: pa.Table, derived: Derived) -> pa.Table:
-    """Events (all identity and time columns of EVENT_SCHEMA present) with ALIGNED_COLUMNS appended; row order kept."""
+def with_alignment(events: pa.Table, derived: Derived, how: How = "repaired") -> pa.Table:
+    """Events (all identity and time columns of EVENT_SCHEMA present) with ALIGNED_COLUMNS appended; row order kept.
+
+    how: aligned times by the clock fit and the repair, by the fit alone, or raw times as they are.
+    """
     timeline = derived.timeline
     rank = events["rank"].to_numpy().astype(np.int32)
     span, found = derived.index.find(rank, _ids(events))
@@ -40,12 +44,15 @@ def with_alignment(events: pa.Table, derived: Derived) -> pa.Table:
     domain, domain_known = _domains(events, timeline.trace.domains)
     mapped_start = np.where(domain_known, timeline.clocks.to_reference(domain, start), start)
     mapped_end = np.where(domain_known, timeline.clocks.to_reference(domain, end), end)
-    if len(timeline.trace):
+    if how == "raw":
+        mapped_start, mapped_end = start, end
+    if len(timeline.trace) and how == "repaired":
         # A row may have changed since (open -> closed): only stamps that are the same take the derivation's times.
         same_start = found & start_known & (timeline.trace.start_ns[span] == start)
         same_end = same_start & end_known & ~timeline.trace.is_open[span] & (timeline.trace.end_ns[span] == end)
         mapped_start = np.where(same_start, timeline.start_ns[span], mapped_start)
         mapped_end = np.where(same_end, timeline.end_ns[span], mapped_end)
+    if len(timeline.trace):
         step, lamport = timeline.step_of[span], timeline.order.lamport[2 * span]
     else:
         step = lamport = np.zeros(len(rank), dtype=np.int64)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.align.fit import fit_clocks
+from crossrank.align.moved import moved
 from crossrank.align.repair import repair
 from crossrank.align.violations import count_violations
 from crossrank.analysis.bottlenecks import find_bottlenecks
@@ -26,6 +27,7 @@ from crossrank.analysis.standstill import find_standstill
 from crossrank.analysis.steps import StepTable, find_steps
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.analysis.waits import CollectiveTimes, collective_times
+from crossrank.model.clockmap import ClockMap
 from crossrank.model.findings import Finding, Straggler
 from crossrank.model.progress import reported_progress
 from crossrank.model.timeline import Timeline
@@ -68,14 +70,23 @@ class Derived:
     mismatches: tuple[Mismatch, ...]
     standstill: Standstill
     receipts: Receipts | None
+    alignment_version: int = 1  # grows when aligned times told before have moved
 
 
 def derive(
-    events: pa.Table, *, job: str, attempt: int, version: int, topology: dict[str, object] | None, truncated: bool
+    events: pa.Table,
+    *,
+    job: str,
+    attempt: int,
+    version: int,
+    topology: dict[str, object] | None,
+    truncated: bool,
+    previous: Derived | None = None,
 ) -> Derived:
     """Derives everything from identity-merged events of one job attempt.
 
-    topology: what was posted for the job, if anything. truncated: `events` is not all of them.
+    topology: what was posted for the job, if anything. truncated: `events` is not all of them. previous: the derivation before,
+    which decides whether aligned times moved.
     """
     trace = trace_from_arrow(events, job=job, attempt=attempt)
     matches = match(trace)
@@ -112,7 +123,15 @@ def derive(
         mismatches=mismatches,
         standstill=find_standstill(timeline, shape, reported_progress(events, trace), mismatches),
         receipts=receipts_of(pc.unique(events["received_ns"]).to_numpy()),
+        alignment_version=_alignment_version(previous, clocks, trace.domains),
     )
+
+
+def _alignment_version(previous: Derived | None, clocks: ClockMap, domains: tuple[str, ...]) -> int:
+    if previous is None:
+        return 1
+    before = previous.timeline
+    return previous.alignment_version + int(moved(before.clocks, before.trace.domains, clocks, domains))
 
 
 def _complete_to_ns(timeline: Timeline) -> int | None:

@@ -99,6 +99,7 @@ class Deriver:
                 version=snapshot.version,
                 topology=self._store.topology(snapshot.job),
                 truncated=truncated,
+                previous=known,
             )
             now = self._monotonic_ns()
             with self._state:

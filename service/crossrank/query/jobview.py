@@ -49,7 +49,7 @@ def alignment(derived: Derived) -> dict[str, Any]:
     """Reference clock and worst guaranteed bound of the largest component, and how many components there are."""
     clocks, trace = derived.timeline.clocks, derived.timeline.trace
     if not trace.domains:
-        return {"reference": None, "bound_ns": None, "components": 0}
+        return {"reference": None, "bound_ns": None, "components": 0, "version": derived.alignment_version}
     largest = int(np.bincount(clocks.component).argmax())
     members = clocks.component == largest
     bound = int(np.maximum(np.abs(clocks.bound_lo_ns[members]), np.abs(clocks.bound_hi_ns[members])).max())
@@ -57,6 +57,7 @@ def alignment(derived: Derived) -> dict[str, Any]:
         "reference": trace.domains[int(clocks.reference[largest])],
         "bound_ns": bound if bound < UNALIGNED_NS else None,
         "components": len(clocks.reference),
+        "version": derived.alignment_version,
     }
 
 

@@ -7,6 +7,8 @@ are concurrent: what the aligned times say about their order is only as good as 
 The search goes backwards from b. On every lane it keeps the latest stamp known to precede b; every end below it that waited at a
 gate makes the starts that opened the gate precede b as well. A gate is looked at once; what is not later than a in Lamport time
 cannot follow from a and is left out. Cost: the members of the gates between a and b, in Lamport time, that b depends on.
+
+The cone of a span is everything that comes after its end: one pass over a topological order finds where each lane enters it.
 """
 
 from __future__ import annotations
@@ -34,17 +36,19 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class CausalIndex:
-    """What all questions about one trace share; about 40 bytes a span."""
+    """What all questions about one trace share: 28 bytes a span beside the arrays of the trace and the order."""
 
     lanes: int
     lane_of: Int32Array  # [n]
     stamps: Int64Array  # [s] in lane order
-    place: Int64Array  # [2n] of each stamp in `stamps`, -1 for the missing end of an open span
-    waited: Int64Array  # [s] place of the last end on the lane, here or before, that waits at a gate; -1
+    place: Int32Array  # [2n] of each stamp in `stamps`, -1 for the missing end of an open span
+    waited: Int32Array  # [s] place of the last end on the lane, here or before, that waits at a gate; -1
     lamport: Int64Array  # [2n]
     gate_of: Int32Array  # [n] gate at which the span's end waits, NO_GATE
-    opener: Int64Array  # spans whose starts open gates, gate after gate
+    opener: Int32Array  # spans whose starts open gates, gate after gate
     opener_ptr: Int64Array  # [g + 1]
+    arrives: Int32Array  # [n] gate that the span's start helps to open, NO_GATE
+    order: Int64Array  # [s] stamps in topological order
 
 
 def causal_index(trace: JobTrace, matches: Matches, order: Order) -> CausalIndex:
@@ -54,12 +58,12 @@ def causal_index(trace: JobTrace, matches: Matches, order: Order) -> CausalIndex
     dropped = [i if what == "collective" else gates.collectives + i for what, i in order.broken]
     if dropped:
         gate_of[np.isin(gate_of, dropped)] = NO_GATE
-    place = np.full(2 * len(trace), -1, dtype=np.int64)
-    at = np.arange(len(trace.lane_stamps), dtype=np.int64)
+    place = np.full(2 * len(trace), -1, dtype=np.int32)
+    at = np.arange(len(trace.lane_stamps), dtype=np.int32)
     place[trace.lane_stamps] = at
     waits = (trace.lane_stamps % 2 == 1) & (gate_of[trace.lane_stamps // 2] != NO_GATE)
-    waited = np.maximum.accumulate(np.where(waits, at, -1)) if len(at) else at
-    lane_start = np.repeat(trace.lane_stamp_ptr[:-1], np.diff(trace.lane_stamp_ptr))
+    waited = np.maximum.accumulate(np.where(waits, at, np.int32(-1))) if len(at) else at
+    lane_start = np.repeat(trace.lane_stamp_ptr[:-1].astype(np.int32), np.diff(trace.lane_stamp_ptr))
     arriving = np.flatnonzero(gates.arrives != NO_GATE)
     arriving = arriving[np.argsort(gates.arrives[arriving], kind="stable")]
     return CausalIndex(
@@ -67,11 +71,13 @@ def causal_index(trace: JobTrace, matches: Matches, order: Order) -> CausalIndex
         lane_of=trace.lane,
         stamps=trace.lane_stamps,
         place=place,
-        waited=np.where(waited >= lane_start, waited, -1),
+        waited=np.where(waited >= lane_start, waited, np.int32(-1)),
         lamport=order.lamport,
         gate_of=gate_of,
-        opener=arriving,
+        opener=arriving.astype(np.int32),
         opener_ptr=np.concatenate((np.zeros(1, np.int64), np.cumsum(gates.needs))),
+        arrives=gates.arrives,
+        order=order.stamps,
     )
 
 
@@ -82,6 +88,53 @@ def relation(index: CausalIndex, a: int, b: int) -> Relation:
         return Relation("before", forward)
     backward = _chain(index, 2 * b + 1, 2 * a)
     return Relation("concurrent", ()) if backward is None else Relation("after", backward)
+
+
+@dataclass(frozen=True, slots=True)
+class Cone:
+    """All that a span's end happened before. entry: [lanes] first stamp of each lane inside, -1 where none; stamps: how many."""
+
+    entry: Int64Array
+    stamps: int
+
+
+def cone(index: CausalIndex, a: int) -> Cone:
+    """Everything that can be late because of span a. O(stamps after it). Of an open span nothing is known to follow."""
+    entry = np.full(index.lanes, -1, dtype=np.int64)
+    if index.place[2 * a + 1] < 0:
+        return Cone(entry, 0)
+    begin = int(np.flatnonzero(index.order == 2 * a + 1)[0])
+    opened = np.zeros(len(index.opener_ptr), dtype=np.uint8)
+    return Cone(entry, int(_spread(index.order, begin, index.lane_of, index.arrives, index.gate_of, opened, entry)))
+
+
+@njit(cache=True, nogil=True)
+def _spread(
+    order: Int64Array,
+    begin: int,
+    lane_of: Int32Array,
+    arrives: Int32Array,
+    waits: Int32Array,
+    opened: Int64Array,
+    entry: Int64Array,
+) -> int:
+    """Fills `entry`; `opened` starts at 0. The stamp at `begin` is the apex and not counted itself."""
+    inside = np.zeros(len(entry), np.uint8)
+    inside[lane_of[order[begin] >> 1]] = 1
+    count = 0
+    for i in range(begin + 1, len(order)):
+        stamp = order[i]
+        span = stamp >> 1
+        lane = lane_of[span]
+        if stamp & 1 and waits[span] >= 0 and opened[waits[span]] == 1:
+            inside[lane] = 1
+        if inside[lane] == 1:
+            if entry[lane] < 0:
+                entry[lane] = stamp
+            count += 1
+            if (stamp & 1) == 0 and arrives[span] >= 0:
+                opened[arrives[span]] = 1
+    return count
 
 
 def _chain(index: CausalIndex, first: int, last: int) -> tuple[int, ...] | None:

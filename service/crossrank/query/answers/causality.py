@@ -9,6 +9,7 @@ import numpy as np
 from crossrank.errors import BadParameter, NotFound
 from crossrank.query.jobview import JobView, carried
 from crossrank.reconstruct.causality import causal_index, relation
+from crossrank.reconstruct.causality import cone as forward_cone
 
 _ID_DIGITS = 16
 
@@ -20,6 +21,20 @@ def causality(view: JobView, a: str, b: str) -> dict[str, Any]:
     found = relation(causal_index(timeline.trace, timeline.matches, timeline.order), first, second)
     spans = [_step(view, span) for span in found.path]
     return {"relation": found.relation, "path": [s["span_id"] for s in spans], "spans": spans, **carried(view)}
+
+
+def cone(view: JobView, of: str, *, limit: int) -> dict[str, Any]:
+    """GET /v1/jobs/{job}/causality/cone: where each lane first depends on the end of a span, earliest in causal order first."""
+    span = _span(view, of, "of")
+    timeline = view.derived.timeline
+    found = forward_cone(causal_index(timeline.trace, timeline.matches, timeline.order), span)
+    entries = found.entry[found.entry >= 0]
+    entries = entries[np.lexsort((entries, timeline.order.lamport[entries]))]
+    shown = [{"lane": timeline.trace.lanes[timeline.trace.lane[e // 2]], "at": "end" if e % 2 else "start", **_step(view, e // 2)}
+             for e in entries[:limit].tolist()]  # fmt: skip
+    ranks = np.unique(timeline.trace.rank[entries // 2]).tolist()
+    truncated = len(entries) > limit
+    return {"of": _step(view, span), "stamps": found.stamps, "ranks": ranks, "entries": shown, **carried(view, truncated=truncated)}
 
 
 def _span(view: JobView, given: str, field: str) -> int:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from crossrank.model.arrays import distinct_pairs
+from crossrank.model.timeline import Timeline
 from crossrank.query.jobview import JobView, alignment, carried
+
+DROPPED_SHOWN = 100
+MEMBERS_SHOWN = 64
 
 
 def clocks(view: JobView) -> dict[str, Any]:
@@ -41,7 +47,26 @@ def clocks(view: JobView) -> dict[str, Any]:
         "references": [trace.domains[int(r)] for r in fitted.reference] if trace.domains else [],
         "domains": domains,
         "violations": {"raw": violations.raw, "after_fit": violations.after_fit, "after_repair": violations.after_repair},
+        "contradictions": [{"from_ns": a, "to_ns": b} for a, b in fitted.contradicted_ns],
+        "cycles": len(timeline.order.broken),
+        "dropped_syncs": [_dropped(timeline, kind, number) for kind, number in timeline.order.broken[:DROPPED_SHOWN]],
         **carried(view),
+    }
+
+
+def _dropped(timeline: Timeline, kind: str, number: int) -> dict[str, Any]:
+    """An operation of a cycle: the one with the least support was dropped."""
+    trace, collectives, messages = timeline.trace, timeline.matches.collectives, timeline.matches.messages
+    if kind == "collective":
+        members = collectives.member[collectives.ptr[number] : collectives.ptr[number + 1]]
+    else:
+        members = np.array([messages.send[number], messages.recv[number]])
+    first, group = int(members[0]), int(trace.group[members[0]])
+    return {
+        "kind": kind,
+        "group": trace.groups[group] if group >= 0 else None,
+        "seq": int(trace.seq[first]) if trace.has_seq[first] else None,
+        "ranks": trace.rank[members[:MEMBERS_SHOWN]].tolist(),
     }
 
 
