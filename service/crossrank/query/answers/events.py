@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.errors import BadParameter, NotFound
-from crossrank.query.aligned import with_alignment
+from crossrank.query.aligned import How, with_alignment
 from crossrank.query.jobview import JobView, carried
 from crossrank.store.filter import EventFilter
 
@@ -37,6 +37,7 @@ class EventQuery:
     to_ns: int | None
     limit: int
     cursor: str | None
+    aligned: How = "repaired"
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -61,7 +62,7 @@ def events_page(view: JobView, query: EventQuery) -> tuple[pa.Table, str | None]
     rows = rows.filter(_chosen(_with_alignment_if(rows, view, query), query, after))
     order = pc.sort_indices(rows, sort_keys=ORDER)
     on_page = rows.take(order[: query.limit]).select(["rank", "span_id"])
-    page = _placed(with_alignment(_whole_rows(view, on_page, where), view.derived))
+    page = _placed(with_alignment(_whole_rows(view, on_page, where), view.derived, query.aligned))
     page = page.take(pc.sort_indices(page, sort_keys=ORDER))
     return page.drop_columns("at_ns"), _cursor_after(page) if rows.num_rows > query.limit else None
 
@@ -74,7 +75,7 @@ def _placed(rows: pa.Table) -> pa.Table:
 def _with_alignment_if(rows: pa.Table, view: JobView, query: EventQuery) -> pa.Table:
     """Aligned columns only when the question is about them."""
     asked = query.step is not None or query.from_ns is not None or query.to_ns is not None
-    return with_alignment(rows, view.derived) if asked else rows
+    return with_alignment(rows, view.derived, query.aligned) if asked else rows
 
 
 def _whole_rows(view: JobView, on_page: pa.Table, where: EventFilter) -> pa.Table:
