@@ -71,7 +71,9 @@ def with_alignment(events: pa.Table, derived: Derived, how: How = "repaired") ->
 
 def _ids(events: pa.Table) -> Int64Array:
     ids = events["span_id"].combine_chunks()
-    raw = np.frombuffer(b"".join(ids.to_pylist()), dtype=">i8") if len(ids) else np.empty(0, dtype=">i8")
+    if not len(ids):
+        return np.empty(0, dtype=np.int64)
+    raw = np.frombuffer(ids.buffers()[1], dtype=">i8")[ids.offset : ids.offset + len(ids)]
     return raw.astype(np.int64)
 
 

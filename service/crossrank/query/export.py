@@ -1,7 +1,7 @@
 """The aligned events as files that anyone can read without us: raw and aligned times side by side.
 
-Parquet row groups and Arrow batches are produced for a share of the ranks at a time, so memory does not grow with the job; within
-a rank rows are in order of aligned start.
+Rows are streamed as they are stored, a row group at a time, so memory does not grow with the job and every segment is read once.
+Whoever wants another order sorts by `aligned_start_ns`, `rank` and `span_id`. Each column carries its unit and meaning.
 """
 
 from __future__ import annotations
@@ -19,47 +19,54 @@ from crossrank.query.aligned import ALIGNED_COLUMNS, with_alignment
 from crossrank.query.jobview import JobView
 from crossrank.store.filter import EventFilter
 
-ROWS_AT_ONCE: Final = 500_000
+_DELTA: Final = ("start_ns", "end_ns", "received_ns", "seq", "aligned_start_ns", "aligned_end_ns", "lamport")
+_PLAIN: Final = {*_DELTA, "span_id", "value", "is_async", "links.list.element"}
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """The type that every reader knows: no dictionaries, which change from batch to batch, no lists of fixed-size ids (pandas)."""
+    if pa.types.is_dictionary(kind):
+        return pa.string()
+    return pa.list_(pa.binary()) if pa.types.is_list(kind) and pa.types.is_fixed_size_binary(kind.value_type) else kind
+
+
 EXPORT_SCHEMA: Final = pa.schema(
     [
-        *(
-            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type, f.nullable, f.metadata)
-            for f in EVENT_SCHEMA
-        ),
+        *(pa.field(f.name, _readable(f.type), f.nullable, f.metadata) for f in EVENT_SCHEMA),
         *(pa.field(n, t, metadata={"unit": u, "meaning": m}) for n, t, u, m in ALIGNED_COLUMNS),
     ]
 )
 
 
 def aligned_batches(view: JobView, *, first_step: int | None = None, last_step: int | None = None) -> Iterator[pa.Table]:
-    """The job's aligned events as tables of EXPORT_SCHEMA, ascending by rank; only the given steps when named."""
+    """The job's aligned events as tables of EXPORT_SCHEMA in the order they are stored: by time of receipt, then by raw start.
+
+    Only the given steps when named. Each segment is read once, however large the job is.
+    """
     attempt = view.derived.timeline.trace.attempt
-    for ranks in _shares(view):
-        rows = with_alignment(view.snapshot.events(where=EventFilter(attempt=attempt, ranks=ranks)), view.derived)
+    for stored in view.snapshot.batches(where=EventFilter(attempt=attempt)):
+        rows = with_alignment(stored, view.derived)
         if first_step is not None:
             rows = rows.filter(pc.greater_equal(rows["step_inferred"], first_step))
         if last_step is not None:
             rows = rows.filter(pc.less_equal(rows["step_inferred"], last_step))
-        order = pc.sort_indices(
-            rows, sort_keys=[("rank", "ascending"), ("aligned_start_ns", "ascending"), ("span_id", "ascending")]
-        )
-        yield rows.take(order).cast(EXPORT_SCHEMA)
-
-
-def _shares(view: JobView) -> Iterator[tuple[int, ...]]:
-    """The ranks in consecutive shares of about ROWS_AT_ONCE events."""
-    seen = view.derived.topology.seen
-    shares = max(1, -(-view.derived.events // ROWS_AT_ONCE))
-    size = max(1, -(-len(seen) // shares))
-    return (seen[i : i + size] for i in range(0, len(seen), size))
+        if len(rows):
+            yield rows
 
 
 def parquet_stream(batches: Iterator[pa.Table]) -> Iterator[bytes]:
     """One Parquet file as chunks of bytes."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, EXPORT_SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(
+        sink,
+        EXPORT_SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in _leaves() if name not in _PLAIN],
+        column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
+    ) as writer:
         for batch in batches:
-            writer.write_table(batch)
+            writer.write_table(batch.cast(EXPORT_SCHEMA))
             yield _drain(sink)
     yield _drain(sink)
 
@@ -69,9 +76,13 @@ def arrow_stream(batches: Iterator[pa.Table]) -> Iterator[bytes]:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, EXPORT_SCHEMA) as writer:
         for batch in batches:
-            writer.write_table(batch)
+            writer.write_table(batch.cast(EXPORT_SCHEMA))
             yield _drain(sink)
     yield _drain(sink)
+
+
+def _leaves() -> list[str]:
+    return [f.name + (".list.element" if pa.types.is_list(f.type) else "") for f in EXPORT_SCHEMA]
 
 
 def _drain(sink: io.BytesIO) -> bytes:

@@ -34,11 +34,12 @@ class SpanIndex:
         """Span numbers of (rank, span_id) pairs and a mask of those found; the number is 0 where not found."""
         span = np.zeros(len(rank), dtype=np.int64)
         found = np.zeros(len(rank), dtype=bool)
-        for r in np.unique(rank).tolist():
+        by_rank = np.argsort(rank, kind="stable")
+        ranks, first = np.unique(rank[by_rank], return_index=True)
+        for r, rows in zip(ranks.tolist(), np.split(by_rank, first)[1:], strict=True):
             place = int(np.searchsorted(self.ranks, r))
             if place == len(self.ranks) or self.ranks[place] != r:
                 continue
-            rows = np.flatnonzero(rank == r)
             lo, hi = int(self.ptr[place]), int(self.ptr[place + 1])
             at = lo + np.searchsorted(self.ids[lo:hi], span_id[rows])
             hit = (at < hi) & (self.ids[np.minimum(at, hi - 1)] == span_id[rows])

@@ -20,6 +20,7 @@ class EventFilter:
 
     step_from/step_to and from_ns/to_ns are half-open ranges. A span is in a time range when any part of it is: it starts before
     `to_ns` and does not end before `from_ns` (an open span has no end yet). An end half without its start counts by its end.
+    place_from_ns: the stamp that gives the event its place in paging order, its start or else its end, is not earlier.
     """
 
     attempt: int | None = None
@@ -30,6 +31,7 @@ class EventFilter:
     groups: Sequence[str] | None = None
     from_ns: int | None = None
     to_ns: int | None = None
+    place_from_ns: int | None = None
     trace_id: bytes | None = None
     span_ids: Sequence[bytes] | None = None
 
@@ -46,7 +48,8 @@ class EventFilter:
             "trace_id": self.trace_id,
             "span_id": self.span_ids,
         }
-        return {name for name, asked in read.items() if asked is not None}
+        placed = {"start_ns", "end_ns"} if self.place_from_ns is not None else set()
+        return placed | {name for name, asked in read.items() if asked is not None}
 
     def mask(self, events: pa.Table) -> BoolArray | None:
         """[n] True for the rows wanted; None when all are. Needs `columns()`."""
@@ -67,6 +70,8 @@ class EventFilter:
         if self.from_ns is not None:
             # >= and not >, so that an event without length at from_ns itself is found
             tests.append(pc.fill_null(pc.greater_equal(events.column("end_ns"), self.from_ns), fill_value=True))
+        if self.place_from_ns is not None:
+            tests.append(pc.greater_equal(pc.coalesce(events.column("start_ns"), events.column("end_ns")), self.place_from_ns))
         for name, width, ids in (("trace_id", 16, self.trace_id and [self.trace_id]), ("span_id", 8, self.span_ids)):
             if ids is not None:
                 tests.append(pc.is_in(events.column(name), pa.array(ids, pa.binary(width))))
@@ -86,7 +91,7 @@ class EventFilter:
             ("attempt", self.attempt, self.attempt),
             ("rank", *_ends(self.ranks)),
             ("step", self.step_from, None if self.step_to is None else self.step_to - 1),
-            ("start_ns", None, None if self.to_ns is None else self.to_ns - 1),
+            ("start_ns", self.place_from_ns, None if self.to_ns is None else self.to_ns - 1),
             ("end_ns", self.from_ns, None),
         )
         for name, least, greatest in ranges:

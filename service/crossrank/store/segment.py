@@ -42,7 +42,9 @@ _ROW_GROUP_ROWS: Final = 122_880
 _DELTA: Final = ("start_ns", "end_ns", "received_ns", "seq")
 _PLAIN: Final = {*_DELTA, "span_id", "value", "is_async", "marks.list.element", "links.list.element"}
 _READ_BYTES: Final = 1 << 20
-_FALSE_POSITIVES: Final = 0.02  # of the filters on trace ids: a row group is read in vain that often
+_FALSE_POSITIVES: Final = 0.001  # of the filters on trace ids: a row group is read in vain that often
+_MANY_TRACES: Final = 20_000  # in a row group; then its filter would take more room than it saves
+_FALSE_POSITIVES_OF_MANY: Final = 0.02
 _FOOTER: Final = "crossrank."
 _FACTS: Final = "facts"
 
@@ -155,6 +157,7 @@ def columns_of(info: SegmentInfo) -> dict[str, object]:
 def _write_parquet(rows: pa.Table, path: Path, footer: dict[str, str]) -> None:
     leaves = [name + (".list.element" if pa.types.is_list(rows.schema.field(name).type) else "") for name in rows.schema.names]
     traces = _most_traces(rows)
+    wrong = _FALSE_POSITIVES if traces < _MANY_TRACES else _FALSE_POSITIVES_OF_MANY
     with pq.ParquetWriter(
         path,
         rows.schema,
@@ -163,7 +166,7 @@ def _write_parquet(rows: pa.Table, path: Path, footer: dict[str, str]) -> None:
         use_dictionary=[leaf for leaf in leaves if leaf not in _PLAIN],
         column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
         write_page_checksum=True,
-        bloom_filter_options={"trace_id": {"ndv": traces, "fpp": _FALSE_POSITIVES}} if traces else None,
+        bloom_filter_options={"trace_id": {"ndv": traces, "fpp": wrong}} if traces else None,
     ) as writer:
         writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
         writer.add_key_value_metadata(footer)

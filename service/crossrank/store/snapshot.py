@@ -11,7 +11,7 @@ import queue
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -116,6 +116,61 @@ class Snapshot:
                 continue  # it has a fault now; without it the others may merge differently
             return _concat([p.select(schema.names) for p in parts], schema)
 
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        where: EventFilter = _EVERYTHING,
+        done_before: Callable[[int | None], bool] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The same rows as `events`, a bounded number at a time; the order is that of the segments, each by start time.
+
+        done_before: asked before a segment is read, with the first start in it (None: not known), whether it need not be; segments
+        then come by that start, and what is in memory before them.
+        Memory does not grow with the job, except where identities were forgotten and everything has to be merged. A segment found
+        damaged on the way is left out from there on and named in `partial`.
+        """
+        schema = pa.schema([f for f in EVENT_SCHEMA if columns is None or f.name in columns])
+        if self._merge_all:
+            yield self.events(columns, where)
+            return
+        amended = self._amended()
+        wanted = {*schema.names, *where.columns(), *(KEY_COLUMNS if len(amended) else ())}
+        read = [name for name in EVENT_SCHEMA.names if name in wanted]
+        versions = []
+        sources = self._sources()
+        if done_before is not None:
+            known = [s for s in self._segments if _first_place(s) is not None]
+            first = [s for s in sources if s not in known]
+            sources = [*first, *sorted(known, key=lambda s: (_first_place(s) or 0, s.info.path))]
+        for source in sources:
+            if isinstance(source, SegmentFile) and source.fault is not None:
+                continue
+            if done_before is not None and isinstance(source, SegmentFile) and done_before(_first_place(source)):
+                continue
+            try:
+                for table in source.tables(read, where):
+                    rows = _single(table, amended, where)
+                    if len(rows):
+                        yield _concat([(cleared(rows) if "flags" in schema.names else rows).select(schema.names)], schema)
+            except DamagedSegment:
+                continue
+        for source in sources if len(amended) else ():
+            with contextlib.suppress(DamagedSegment):
+                versions += list(source.versions(amended))
+        if versions:
+            yield _concat([_filtered(merge(_concat(versions, EVENT_SCHEMA)), where).select(schema.names)], schema)
+
+    def _sources(self) -> list[Source]:
+        return [*self._segments, *self._memory]
+
+    def _amended(self) -> Int64Array:
+        """Sorted keys of the identities that have several versions, of all sources that can be read."""
+        keys = [np.zeros(0, np.int64)]
+        for source in self._sources():
+            with contextlib.suppress(DamagedSegment):
+                keys.append(source.amended_keys())
+        return np.unique(np.concatenate(keys))
+
     def _read(self, sources: Sequence[Source], schema: pa.Schema, where: EventFilter) -> list[pa.Table]:
         if self._merge_all:
             every = [t for s in sources for t in s.tables(EVENT_SCHEMA.names, _EVERYTHING)]
@@ -130,6 +185,11 @@ class Snapshot:
             versions = [t for s in sources for t in s.versions(amended)]
             parts.append(_filtered(merge(_concat(versions, EVENT_SCHEMA)), where))
         return parts
+
+
+def _first_place(segment: SegmentFile) -> int | None:
+    """The earliest start in a segment; None where some row has none, so that its end may be earlier."""
+    return None if segment.info.has_open else segment.info.start_min_ns
 
 
 def _single(table: pa.Table, amended: Int64Array, where: EventFilter) -> pa.Table:

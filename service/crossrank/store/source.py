@@ -136,7 +136,12 @@ class SegmentFile:
             groups = [g for g in range(file.num_row_groups) if where.may_match(*_bounds(file.metadata.row_group(g)))]
             if where.trace_id is not None and groups:
                 groups = self._holding_trace(file, groups, where.trace_id)
+            deciding = [c for c in columns if c in where.columns()]
             for group in groups:
+                if deciding and len(deciding) < len(columns):  # most row groups hold nothing: their other columns are not read
+                    keep = where.mask(file.read_row_group(group, columns=deciding))
+                    if keep is not None and not keep.any():
+                        continue
                 yield file.read_row_group(group, columns=list(columns))
 
     def _holding_trace(self, file: pq.ParquetFile, groups: Sequence[int], trace_id: bytes) -> list[int]:

@@ -17,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.errors import BadParameter, NotFound
+from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.query.aligned import How, with_alignment
 from crossrank.query.jobview import JobView, carried
 from crossrank.store.filter import EventFilter
 
 ORDER: Final = [("at_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
+_INT64_MAX: Final = 2**63 - 1
 DECIDING: Final = ("rank", "clock", "start_ns", "end_ns", "step", "span_id")
 
 
@@ -58,13 +60,32 @@ def events_page(view: JobView, query: EventQuery) -> tuple[pa.Table, str | None]
         kinds=None if query.kind is None else (query.kind,),
         groups=None if query.group is None else (query.group,),
     )
-    rows = _placed(view.snapshot.events(DECIDING, where))
-    rows = rows.filter(_chosen(_with_alignment_if(rows, view, query), query, after))
-    order = pc.sort_indices(rows, sort_keys=ORDER)
-    on_page = rows.take(order[: query.limit]).select(["rank", "span_id"])
+    first = _first_rows(view, query, where, after)
+    on_page = first.slice(0, query.limit).select(["rank", "span_id", "start_ns", "end_ns"])
     page = _placed(with_alignment(_whole_rows(view, on_page, where), view.derived, query.aligned))
     page = page.take(pc.sort_indices(page, sort_keys=ORDER))
-    return page.drop_columns("at_ns"), _cursor_after(page) if rows.num_rows > query.limit else None
+    return page.drop_columns("at_ns"), _cursor_after(page) if first.num_rows > query.limit else None
+
+
+def _first_rows(view: JobView, query: EventQuery, where: EventFilter, after: _Place | None) -> pa.Table:
+    """The rows of the page and one more if there is one, in order; a bounded number of rows is held at any time.
+
+    Segments come by their first start, so once the page is full those that begin later are not read.
+    """
+    first = _placed(pa.schema([f for f in EVENT_SCHEMA if f.name in DECIDING]).empty_table())
+
+    def is_full_before(start_ns: int | None) -> bool:
+        full = first.num_rows > query.limit and start_ns is not None
+        return full and first["at_ns"][query.limit].as_py() < start_ns
+
+    placed = where if after is None else replace(where, place_from_ns=after.at_ns)
+    for batch in view.snapshot.batches(DECIDING, placed, done_before=is_full_before):
+        rows = _placed(batch)
+        rows = rows.filter(_chosen(_with_alignment_if(rows, view, query), query, after))
+        if rows.num_rows:
+            both = pa.concat_tables([first, rows.select(first.column_names)]).unify_dictionaries()
+            first = both.take(pc.sort_indices(both, sort_keys=ORDER)[: query.limit + 1])
+    return first
 
 
 def _placed(rows: pa.Table) -> pa.Table:
@@ -81,9 +102,15 @@ def _with_alignment_if(rows: pa.Table, view: JobView, query: EventQuery) -> pa.T
 def _whole_rows(view: JobView, on_page: pa.Table, where: EventFilter) -> pa.Table:
     """All columns of the rows named by (rank, span_id); a span id of one rank may also occur at another."""
     if on_page.num_rows == 0:
-        return view.snapshot.events(where=replace(where, span_ids=()))
+        return EVENT_SCHEMA.empty_table()
     ranks, ids = pc.unique(on_page["rank"]).to_pylist(), on_page["span_id"].to_pylist()
-    found = view.snapshot.events(where=replace(where, ranks=ranks, span_ids=ids))
+    # The page's own stretch of time keeps row groups elsewhere from being read.
+    stamps = [pc.min_max(on_page[name]).as_py() for name in ("start_ns", "end_ns")]
+    least = [s["min"] for s in stamps if s["min"] is not None]
+    most = [s["max"] for s in stamps if s["max"] is not None]
+    found = view.snapshot.events(
+        where=replace(where, ranks=ranks, span_ids=ids, from_ns=min(least), to_ns=min(max(most), _INT64_MAX - 1) + 1)
+    )
     wanted = set(zip(on_page["rank"].to_pylist(), ids, strict=True))
     keep = [pair in wanted for pair in zip(found["rank"].to_pylist(), found["span_id"].to_pylist(), strict=True)]
     return found.filter(pa.array(keep, pa.bool_()))
