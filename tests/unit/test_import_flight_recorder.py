@@ -184,7 +184,7 @@ def test_the_rank_must_come_from_somewhere():
 def test_ranks_in_file_names(name, rank):
     from crossrank.importers.source import rank_in_name
 
-    assert rank_in_name(name) == rank
+    assert rank_in_name(name, ends_in_rank=True) == rank
 
 
 def test_every_recorded_dump_imports_whole(recordings):

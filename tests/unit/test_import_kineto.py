@@ -99,6 +99,8 @@ def test_a_trace_without_a_rank_says_how_to_give_it():
     assert fault.value.detail == {"field": "rank"}
     assert rows(trace(span("x"), rank=None), rank=5)[0]["rank"] == 5
     assert rows(trace(span("x"), rank=None), name="rank7.json.gz")[0]["rank"] == 7
+    with pytest.raises(BadParameter, match="--rank N"):
+        read(trace(span("x"), rank=None), name="worker_1074.pt.trace.json")  # a process, not a rank
     with pytest.raises(BadParameter, match="rank 4 was given, the file says rank 3"):
         read(trace(span("x")), rank=4)
 

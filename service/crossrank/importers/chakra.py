@@ -51,7 +51,7 @@ def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
     found = list(_flat(json_objects(data) if is_json else nodes_of(data)))
     head = next((v for v in found if isinstance(v, dict) and _get(v, "version") is not None and _get(v, "id") is None), {})
     nodes = [v for v in found if v is not head]
-    rank = settle_rank(source, int64(_attributes(head).get("rank")))
+    rank = settle_rank(source, int64(_attributes(head).get("rank")), ends_in_rank=True)
     if not any(_microseconds(v, "start_time_micros") is not None for v in nodes if isinstance(v, dict)):
         raise UndecodableBody("The execution trace has no node with a time; import the Kineto trace that was recorded with it")
     has_device = any(isinstance(v, dict) and _get(v, "type") == "COMP_NODE" and not _on_host(_attributes(v)) for v in nodes)

@@ -60,7 +60,7 @@ class _Groups:
 def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
     """One dump. Raises UndecodableBody, BodyTooLarge, BadParameter (no rank)."""
     dump = _parse(read_plain(file, limits.body_bytes))
-    rank = settle_rank(source, None)
+    rank = settle_rank(source, None, ends_in_rank=True)
     rows = Rows(limits)
     groups = _groups(dump)
     last_ns = 0

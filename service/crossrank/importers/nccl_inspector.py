@@ -10,7 +10,6 @@ operation, serial number), and serial numbers count each operation by itself, so
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
@@ -23,7 +22,6 @@ from crossrank.limits import Limits
 from crossrank.model.kinds import canonical_op
 
 _MESSAGES: Final = {"send": "send", "recv": "recv"}
-_NAMED_BY_PROCESS: Final = re.compile(r"pid\d+", re.IGNORECASE)  # the plugin's own file names end in the process id
 
 
 def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
@@ -54,7 +52,7 @@ def _record(value: Any) -> dict[str, Any] | str:
 
 
 def _rank(source: Source, records: list[dict[str, Any]], rows: Rows) -> int:
-    named = source.rank if source.rank is not None else rank_in_name(_NAMED_BY_PROCESS.sub("", source.name))
+    named = source.rank if source.rank is not None else rank_in_name(source.name, ends_in_rank=False)
     if named is not None:
         return named
     widest = max(int64(r["header"].get("n_ranks")) or 0 for r in records)

@@ -53,25 +53,29 @@ ReadFile = Callable[[BinaryIO, Source, Limits], Recording]
 """A format: opens one seekable file. Raises UndecodableBody, BodyTooLarge, BadParameter (while it is iterated as well)."""
 
 
-def rank_in_name(name: str) -> int | None:
-    """The rank a file name states: `rank3.json`, `fr_trace_rank_3`, `nccl_trace_rank_node02_3`, `_dump_3`; None without."""
+def rank_in_name(name: str, *, ends_in_rank: bool) -> int | None:
+    """The rank a file name states, as in `rank3.json`; None without.
+
+    ends_in_rank: the format's own names end in the rank (`fr_trace_rank_3`, `nccl_trace_rank_node02_3`, `_dump_3`). Where they do
+    not, a number at the end is a process or a time.
+    """
     stem = _ENDINGS.sub("", re.split(r"[/\\]", name)[-1])
-    found = _MARKED.search(stem) or _TRAILING.search(stem)
+    found = _MARKED.search(stem) or (_TRAILING.search(stem) if ends_in_rank else None)
     if found is None or len(found[1]) > 10:
         return None
     rank = int(found[1])
     return rank if rank <= _RANK_MAX else None
 
 
-def settle_rank(source: Source, in_file: int | None) -> int:
-    """The one rank of a file. Raises BadParameter (field `rank`) when there is none or two that differ."""
+def settle_rank(source: Source, in_file: int | None, *, ends_in_rank: bool = False) -> int:
+    """The one rank of a file; ends_in_rank: see `rank_in_name`. Raises BadParameter (field `rank`) when there is none or two that differ."""
     if source.rank is not None:
         if in_file is not None and in_file != source.rank:
             raise BadParameter(f"{source.name}: rank {source.rank} was given, the file says rank {in_file}", field="rank")
         return source.rank
     if in_file is not None:
         return in_file
-    named = rank_in_name(source.name)
+    named = rank_in_name(source.name, ends_in_rank=ends_in_rank)
     if named is None:
         raise BadParameter(
             f"{source.name}: neither the file nor its name says which rank recorded it; give it with --rank N or ?rank=N",
