@@ -9,6 +9,7 @@ import pytest
 from crossrank.align.fit import fit_clocks
 from crossrank.model.trace import JobTrace, trace_from_arrow
 from crossrank.reconstruct.match import match
+from crossrank.reconstruct.order import replay
 from crossrank.simulate.config import ClockConfig, JobConfig
 from crossrank.simulate.job import simulate
 
@@ -131,3 +132,34 @@ def test_a_host_that_dies_early_does_not_disturb_the_others():
     found = clocks.to_reference(plain.domain, plain.end_ns)
     assert np.abs(found - wanted)[plain.domain != 3].max() <= 5_000
     assert clocks.pairs.between_ns.max() < 10**12
+
+
+def test_two_swapped_keys_are_reported_and_not_absorbed():
+    plain = trace_from(JOB.events)
+    _, wanted = aligned_ends(plain)
+    facts = match(plain).collectives
+    hosts = np.array([len(np.unique(plain.domain[facts.member[a:b]])) for a, b in zip(facts.ptr[:-1], facts.ptr[1:], strict=True)])
+    k = int(np.flatnonzero((hosts > 1) & (facts.group == np.roll(facts.group, -1)))[20])
+    one, two = facts.member[facts.ptr[k]], facts.member[facts.ptr[k + 1]]
+    seq = plain.seq.copy()
+    seq[[one, two]] = seq[[two, one]]
+    wrong = replace(plain, seq=seq)
+    matches = match(wrong)
+    assert len(replay(wrong, matches).broken) >= 1
+    found = fit_clocks(wrong, matches).to_reference(plain.domain, plain.end_ns)
+    assert np.abs(found - wanted).max() <= 1_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_duplicated_keys_and_lost_members_leave_finite_bounded_answers(seed):
+    rng = np.random.default_rng(seed)
+    plain = trace_from(JOB.events.filter(pa.array(rng.random(JOB.events.num_rows) < 0.7)))
+    seq = plain.seq.copy()
+    chosen = rng.integers(0, len(plain), 50)
+    seq[chosen] = seq[rng.permutation(chosen)]
+    wrong = replace(plain, seq=seq)
+    clocks = fit_clocks(wrong, match(wrong))
+    assert np.isfinite(clocks.sigma_ns).all()
+    assert np.isfinite(clocks.bias_floor_ns).all()
+    assert (clocks.bound_lo_ns <= 0).all()
+    assert (clocks.bound_hi_ns >= 0).all()
