@@ -101,7 +101,7 @@ def main() -> None:
     """Measures and records."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=1000, help="size of the large file")
+    parser.add_argument("--megabytes", type=int, default=5000, help="size of the large file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
