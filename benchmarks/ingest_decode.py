@@ -30,7 +30,7 @@ from _results import Results
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from crossrank.ingest import events_fast, otlp_fast, otlp_json
+from crossrank.ingest import events_fast, otlp_fast, otlp_json_fast
 from crossrank.limits import Limits
 
 SPANS = 8192
@@ -209,7 +209,7 @@ def main() -> None:
     protobuf, lines, as_json = protobuf_body(rows), ndjson_body(rows), otlp_json_body(rows)
     assert otlp_fast.decode(protobuf, None, LIMITS).rows.num_rows == SPANS
     assert events_fast.decode_lines(lines, None, LIMITS).rows.num_rows == SPANS
-    assert otlp_json.decode(as_json, None, LIMITS).rows.num_rows == SPANS
+    assert otlp_json_fast.decode(as_json, None, LIMITS).rows.num_rows == SPANS
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.ndjson"
         path.write_bytes(lines)
@@ -219,7 +219,7 @@ def main() -> None:
             "OTLP protobuf: protobuf-python loop": lambda: protobuf_loop(protobuf),
             "NDJSON: crossrank": lambda: events_fast.decode_lines(lines, None, LIMITS),
             "NDJSON: DuckDB read_json": duckdb_reader(path),
-            "OTLP/JSON: crossrank": lambda: otlp_json.decode(as_json, None, LIMITS),
+            "OTLP/JSON: crossrank": lambda: otlp_json_fast.decode(as_json, None, LIMITS),
             "OTLP/JSON: json.loads loop": lambda: json_loop(as_json),
         }
         flatten = ptars_decoder()

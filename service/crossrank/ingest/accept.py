@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from crossrank.errors import UnsupportedType
-from crossrank.ingest import arrow_stream, events_fast, events_json, otlp_fast, otlp_json, otlp_protobuf
+from crossrank.ingest import arrow_stream, events_fast, events_json, otlp_fast, otlp_json, otlp_json_fast, otlp_protobuf
 from crossrank.ingest.admit import admit
 from crossrank.ingest.body import decompress
 from crossrank.limits import Limits
@@ -67,5 +67,5 @@ def _decode_traces(kind: str, post: Post, limits: Limits, decoder: Decoder) -> D
         raise UnsupportedType(f"Content-Type {kind[:80]!r} is not supported here; use {PROTOBUF_TYPE} or {JSON_TYPE}")
     body = decompress(post.body, post.content_encoding, limits.body_bytes) if post.body else b""
     if kind == JSON_TYPE:
-        return otlp_json.decode(body, post.job, limits)
+        return (otlp_json_fast if decoder == "compiled" else otlp_json).decode(body, post.job, limits)
     return (otlp_fast if decoder == "compiled" else otlp_protobuf).decode(body, post.job, limits)

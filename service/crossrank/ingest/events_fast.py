@@ -21,7 +21,8 @@ from crossrank.ingest import attr_texts, events_json
 from crossrank.ingest.attr_texts import BOOL, DOUBLE, INT, TEXT, Texts
 from crossrank.ingest.body_words import BodyWords, nullable
 from crossrank.ingest.borrowed import borrowed
-from crossrank.ingest.byte_kernels import Table, copy_words
+from crossrank.ingest.byte_kernels import Table
+from crossrank.ingest.decimal_numbers import float_bits
 from crossrank.ingest.event_fields import ESCAPED, FIELDS, NESTED
 from crossrank.ingest.event_form import INT64
 from crossrank.ingest.events_json import BOM, link_ids, not_json, read_items
@@ -33,9 +34,7 @@ from crossrank.model.arrays import Int64Array
 from crossrank.model.attrs import TooDeep, attrs_text
 from crossrank.model.decoded import RAW_SCHEMA, Decoded
 
-_PAD: Final = 8  # whole words are copied
 _SHORTEST_LIMIT: Final = 64  # below it even a number's text may have to be cut
-_FLOATS: Final = msgspec.json.Decoder(list[float])
 _TEXTS: Final = msgspec.json.Decoder(list[str])
 _INTEGERS: Final = msgspec.json.Decoder(list[INT64])
 _PLACE: Final = {name: place for place, name in enumerate(FIELDS)}
@@ -79,7 +78,7 @@ class _Columns:
         self._words = BodyWords(body, self._start, self._size)
         self._key_names = [body[at : at + size].decode(errors="replace") for at, size in zip(*_stretches(keys), strict=True)]
         self._key_stretches = _stretches(keys)
-        self._floats = _float_bits(body, floats)
+        self._floats = float_bits(body, floats)
 
     def table(self) -> pa.Table:
         """The rows of all lines that are not slow."""
@@ -218,34 +217,6 @@ class _Columns:
 def _stretches(table: Table) -> tuple[Int64Array, Int64Array]:
     n = int(table.found[0])
     return table.start[:n], table.size[:n]
-
-
-def _float_bits(body: bytes, floats: Floats) -> Int64Array:
-    """The bits of all decimal numbers, read in one call."""
-    n = int(floats.found[0])
-    if not n:
-        return np.empty(0, np.int64)
-    buf = np.frombuffer(body, np.uint8)
-    text = np.empty(int(floats.size[:n].sum()) + n + 1 + _PAD, np.uint8)
-    _list_floats(buf, floats.start[:n], floats.size[:n], text)
-    return np.array(_FLOATS.decode(text[:-_PAD].tobytes()), np.float64).view(np.int64)
-
-
-@njit(cache=True, nogil=True)
-def _list_floats(buf: np.ndarray, start: np.ndarray, size: np.ndarray, out: np.ndarray) -> None:
-    """Writes the numbers as a JSON array."""
-    buf, start, size, out = borrowed(buf), borrowed(start), borrowed(size), borrowed(out)
-    at = 0
-    for n in range(start.size):
-        out[at] = 91 if n == 0 else 44
-        at += 1
-        if start[n] + size[n] + 8 <= buf.size:
-            at = copy_words(buf, start[n], size[n], out, at)
-            continue
-        for i in range(size[n]):
-            out[at + i] = buf[start[n] + i]
-        at += size[n]
-    out[at] = 93
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,14 @@ _DOUBLES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": f
 def decode(body: bytes, job: str | None, limits: Limits) -> Decoded:
     """An ExportTraceServiceRequest in JSON. Raises UndecodableBody, BodyTooLarge."""
     rows = SpanRows(job, limits)
+    for context, items in scopes(body, rows, limits):
+        for item in items:
+            add_span(item, rows.next_index(), context, rows, limits)
+    return rows.decoded()
+
+
+def scopes(body: bytes, rows: SpanRows, limits: Limits) -> Iterator[tuple[Around, list[msgspec.Raw]]]:
+    """What surrounds the spans of each scope, and these as slices of the body. Raises UndecodableBody, BodyTooLarge."""
     request = fields(body, _Request, "The OTLP JSON body")
     for resource_spans in _either(request.resource_spans, request.resource_spans_snake, "resourceSpans"):
         part = fields(resource_spans, _ResourceSpans, "resourceSpans")
@@ -47,9 +55,7 @@ def decode(body: bytes, job: str | None, limits: Limits) -> Decoded:
                 context = rows.around(resource, _around_part(inner.scope, inner.schema_url, "scope", limits))
             except TooDeep:
                 raise UndecodableBody("Attributes of the resource or scope are nested too deeply") from None
-            for item in elements(inner.spans, "spans"):
-                _add(item, context, rows, limits)
-    return rows.decoded()
+            yield context, elements(inner.spans, "spans")
 
 
 class _Request(msgspec.Struct):
@@ -116,8 +122,8 @@ def _entity(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _add(item: msgspec.Raw, context: Around, rows: SpanRows, limits: Limits) -> None:
-    index = rows.next_index()
+def add_span(item: msgspec.Raw, index: int, context: Around, rows: SpanRows, limits: Limits) -> None:
+    """Reads and adds one span, or refuses it."""
     if len(memoryview(item)) > limits.event_bytes:
         rows.refuse(index, reasons.TOO_LARGE, "", context)
         return
@@ -281,9 +287,9 @@ def _pairs(value: Any, what: str) -> dict[str, Any]:
 def _value(sent: Any) -> Any:
     """An AnyValue; its nesting is bounded because the parser's was (a thousand levels at most)."""
     for kind, value in _map(sent, "value").items():
-        if value is None or kind not in _READERS:
+        if value is None or kind not in READERS:
             continue
-        return _READERS[kind](value)
+        return READERS[kind](value)
     return None
 
 
@@ -333,7 +339,7 @@ def _kvlist(value: Any) -> dict[str, Any]:
     return _pairs(_map(value, "kvlistValue").get("values"), "values")
 
 
-_READERS: Final = {
+READERS: Final = {
     name: reader
     for names, reader in (
         (("stringValue", "string_value"), _string),

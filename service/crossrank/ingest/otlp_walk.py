@@ -24,7 +24,7 @@ from crossrank.limits import Limits
 
 ARRAY, KVLIST, BYTES = 5, 6, 7  # attribute kinds beside those of `attr_texts`; all are field numbers of AnyValue
 ATTRS_MAX: Final = 128  # of a span; one with more is read slowly
-_TEXTS_MAX: Final = ATTRS_MAX + 3
+TEXTS_MAX: Final = ATTRS_MAX + 3
 _SLOW: Final = -1
 _SEEN_BITS: Final = 6
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -76,7 +76,25 @@ class Walked(NamedTuple):
 def walk(buf: np.ndarray, index: Index, limits: Limits) -> Walked:
     """Reads all spans of an indexed body (uint8)."""
     n = index.begin.size
-    spans = Spans(
+    spans = new_spans(n)
+    spans.head[:, SCOPE] = index.scope
+    attrs = new_attrs(buf.size // 24 + 2 * ATTRS_MAX)
+    keys, values = new_table(2 * ATTRS_MAX), new_table(max(1024, buf.size // 512))
+    guesses = Guesses(np.full(ATTRS_MAX, -1, np.int64), np.full((ATTRS_MAX, 1 << _SEEN_BITS), -1, np.int32))
+    attrs_most = min(limits.attrs_per_event, ATTRS_MAX)
+    done = used = 0
+    while True:
+        done, used = _walk(buf, index, done, used, spans, attrs, keys, values, guesses, attrs_most, limits.event_bytes)
+        if done == n:
+            return Walked(spans, Attrs(*(a[:used] for a in attrs)), keys, values)
+        if attrs.key.size - used <= ATTRS_MAX:
+            attrs = more_attrs(attrs, used)
+        keys, values = with_room(keys, ATTRS_MAX), with_room(values, TEXTS_MAX)
+
+
+def new_spans(n: int) -> Spans:
+    """Room for n spans, nothing said yet."""
+    return Spans(
         np.zeros(n, np.bool_),
         np.zeros((n, 16), np.uint8),
         np.zeros((n, 8), np.uint8),
@@ -88,33 +106,23 @@ def walk(buf: np.ndarray, index: Index, limits: Limits) -> Walked:
         np.zeros((n, HEAD), np.int64),
         np.zeros(n + 1, np.int64),
     )
-    spans.head[:, SCOPE] = index.scope
-    attrs = _attrs(buf.size // 24 + 2 * ATTRS_MAX)
-    keys, values = new_table(2 * ATTRS_MAX), new_table(max(1024, buf.size // 512))
-    guesses = Guesses(np.full(ATTRS_MAX, -1, np.int64), np.full((ATTRS_MAX, 1 << _SEEN_BITS), -1, np.int32))
-    attrs_most = min(limits.attrs_per_event, ATTRS_MAX)
-    done = used = 0
-    while True:
-        done, used = _walk(buf, index, done, used, spans, attrs, keys, values, guesses, attrs_most, limits.event_bytes)
-        if done == n:
-            return Walked(spans, Attrs(*(a[:used] for a in attrs)), keys, values)
-        if attrs.key.size - used <= ATTRS_MAX:
-            attrs = _more_attrs(attrs, used)
-        keys, values = _with_room(keys, ATTRS_MAX), _with_room(values, _TEXTS_MAX)
 
 
-def _attrs(room: int) -> Attrs:
+def new_attrs(room: int) -> Attrs:
+    """Room for attributes."""
     return Attrs(np.empty(room, np.int64), np.empty(room, np.int8), np.empty(room, np.int64))
 
 
-def _more_attrs(attrs: Attrs, used: int) -> Attrs:
-    out = _attrs(2 * attrs.key.size)
+def more_attrs(attrs: Attrs, used: int) -> Attrs:
+    """The same attributes with room for as many again."""
+    out = new_attrs(2 * attrs.key.size)
     for old, new in zip(attrs, out, strict=True):
         new[:used] = old[:used]
     return out
 
 
-def _with_room(table: Table, more: int) -> Table:
+def with_room(table: Table, more: int) -> Table:
+    """The table, grown if it has no room for `more` strings."""
     return table if table.start.size - table.found[0] > more else grown(table, 4 * table.start.size)
 
 
@@ -140,7 +148,7 @@ def _walk(
         if (
             attrs.key.size - used <= ATTRS_MAX
             or keys.start.size - keys.found[0] <= ATTRS_MAX
-            or values.start.size - values.found[0] <= _TEXTS_MAX
+            or values.start.size - values.found[0] <= TEXTS_MAX
         ):
             return s, used
         begin, end = index.begin[s], index.end[s]
