@@ -18,7 +18,8 @@ from crossrank.ingest.event_form import Refused
 from crossrank.ingest.json_kernels import Floats
 from crossrank.ingest.otlp_common import Around, SpanRows
 from crossrank.ingest.otlp_json import READERS, add_span, scopes
-from crossrank.ingest.otlp_json_walk import new_names, walk_json
+from crossrank.ingest.otlp_json_members import new_names
+from crossrank.ingest.otlp_json_walk import walk_json
 from crossrank.ingest.otlp_rows import fast_rows
 from crossrank.ingest.otlp_walk import (
     ARRAY,
