@@ -21,7 +21,16 @@ import uvicorn
 from fastapi import FastAPI
 
 from crossrank import __version__, timesource
-from crossrank.api import errors, health_routes, import_routes, ingest_routes, job_routes, verdict_routes, whatif_routes
+from crossrank.api import (
+    analysis_routes,
+    errors,
+    health_routes,
+    import_routes,
+    ingest_routes,
+    job_routes,
+    verdict_routes,
+    whatif_routes,
+)
 from crossrank.api.connection import GuardedConnection, Waiting
 from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.gate import Gate
@@ -67,6 +76,7 @@ ROUTERS = (
     health_routes.router,
     verdict_routes.router,
     whatif_routes.router,
+    analysis_routes.router,
     job_routes.router,
 )
 

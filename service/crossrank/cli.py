@@ -176,6 +176,35 @@ def report(
 
 
 @app.command()
+def diff(
+    base: Annotated[str, typer.Argument(metavar="A", help="The job before.")],
+    job: Annotated[str, typer.Argument(metavar="B", help="The job after; the same name compares steps of one job.")],
+    url: Url = None,
+    data: Folder = None,
+    base_from: Annotated[int | None, typer.Option("--base-from", metavar="STEP", help="First step of A.")] = None,
+    base_to: Annotated[int | None, typer.Option("--base-to", metavar="STEP", help="Last step of A.")] = None,
+    first: From = None,
+    last: To = None,
+    fail_over: Annotated[
+        str | None, typer.Option("--fail-over", metavar="PERCENT", help="End with code 1 when steps got slower by more than this.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Say what moved on the critical path between two jobs, or two ranges of steps of one; a gate for CI.
+
+    crossrank diff nightly-41 nightly-42 --fail-over 3%
+    crossrank diff llm llm --base-to 99 --from 100
+    """
+    from crossrank.commands.diff import run_diff
+
+    slower = run_diff(
+        base, job, url=url, data=data, base_range=(base_from, base_to), asked=(first, last), fail_over=fail_over, as_json=as_json
+    )
+    if slower:
+        raise typer.Exit(1)
+
+
+@app.command()
 def export(
     job: Job,
     folder: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the Parquet files; made when absent.")],
