@@ -1,7 +1,7 @@
 """How fast the store reads and exports a large job, how small it is on disk and how much memory that takes.
 
 The job is made first (see `_big_job`), or taken from an earlier run with --folder. Reads use two threads and run warm: once
-unmeasured, then the median of five. "Breakdown" sums the time of every kind on every rank; "match" finds first and last arrival of
+unmeasured, then the median of --rounds. "Breakdown" sums the time of every kind on every rank; "match" finds first and last arrival of
 every collective, ties by rank. Both go through the store's snapshot, which merges identities.
 
     python benchmarks/store.py [--ranks 512] [--steps 10] [--spans 1000] [--folder DIR]
@@ -33,20 +33,22 @@ from crossrank.store.filter import EventFilter
 from crossrank.store.snapshot import Snapshot
 from crossrank.store.store import Store
 
-ROUNDS = 5
 COLLECTIVE = "collective"
+KINDS = 16  # more than there are
 
 
 def breakdown(snapshot: Snapshot) -> np.ndarray:
-    """[ranks, kinds] total nanoseconds."""
-    total = np.zeros((1 << 16, 16))
+    """[rank * KINDS + kind] total nanoseconds."""
+    total = np.zeros(0)
     kinds: dict[str, int] = {}
     for rows in snapshot.batches(["rank", "kind", "start_ns", "end_ns"]):
         coded = rows.column("kind").chunk(0)
         place = np.array([kinds.setdefault(k, len(kinds)) for k in coded.dictionary.to_pylist()])
-        cell = rows.column("rank").to_numpy() * 16 + place[coded.indices.to_numpy()]
+        cell = rows.column("rank").to_numpy() * KINDS + place[coded.indices.to_numpy()]
         spent = rows.column("end_ns").to_numpy() - rows.column("start_ns").to_numpy()
-        total += np.bincount(cell, weights=spent, minlength=total.size).reshape(total.shape)
+        part = np.bincount(cell, weights=spent, minlength=len(total))
+        part[: len(total)] += total
+        total = part
     return total
 
 
@@ -68,15 +70,17 @@ def match(snapshot: Snapshot) -> int:
     return len(first)
 
 
-def timed(task: Callable[[], object]) -> float:
-    """Median wall seconds, warm."""
+def timed(results: Results, what: str, task: Callable[[], object], rounds: int, at_most: float | None = None) -> None:
+    """Adds the median wall seconds, warm, and the CPU seconds of all threads, which do not depend on what else the machine does."""
     task()
-    walls = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
+    walls, cpus = [], []
+    for _ in range(rounds):
+        wall, cpu = time.perf_counter(), time.process_time()
         task()
-        walls.append(time.perf_counter() - began)
-    return median(walls)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    results.add(what, median(walls), "s", at_most=at_most)
+    results.add(f"{what}: CPU of all threads", median(cpus), "s")
 
 
 def export_all(snapshot: Snapshot) -> int:
@@ -87,7 +91,7 @@ def export_all(snapshot: Snapshot) -> int:
     return sum(len(block) for block in parquet_stream(aligned_batches(view)))
 
 
-def measure(folder: Path, steps: int, results: Results) -> None:
+def measure(folder: Path, steps: int, rounds: int, results: Results) -> None:
     """All figures of a folder that has been filled."""
     pa.set_cpu_count(2)
     store = Store.open(
@@ -106,13 +110,13 @@ def measure(folder: Path, steps: int, results: Results) -> None:
     share = sizes["segment_rows"] / 50_000_000  # the demands are those of 50 M spans
     results.add("spans", sizes["segment_rows"], "spans")
     results.add("on disk", sizes["segment_bytes"] / sizes["segment_rows"], "B/span", at_most=25)
-    results.add("full per-rank breakdown", timed(lambda: breakdown(snapshot)), "s", at_most=3 * max(share, 0.1))
-    results.add("match all collectives", timed(lambda: match(snapshot)), "s", at_most=4 * max(share, 0.1))
-    results.add("1 rank x 2 s window", timed(lambda: snapshot.events(columns, window)), "s", at_most=0.1)
-    results.add("1 rank x 2 s window, every column", timed(lambda: snapshot.events(None, window)), "s")
-    results.add("all ranks x 50 ms", timed(lambda: snapshot.events(columns, short)), "s", at_most=0.1)
-    results.add("all ranks x 50 ms, every column", timed(lambda: snapshot.events(None, short)), "s")
-    results.add("trace by id", timed(lambda: snapshot.events(None, EventFilter(trace_id=trace))), "s", at_most=0.3)
+    timed(results, "full per-rank breakdown", lambda: breakdown(snapshot), rounds, 3 * max(share, 0.1))
+    timed(results, "match all collectives", lambda: match(snapshot), rounds, 4 * max(share, 0.1))
+    timed(results, "1 rank x 2 s window", lambda: snapshot.events(columns, window), rounds, 0.1)
+    timed(results, "1 rank x 2 s window, every column", lambda: snapshot.events(None, window), rounds)
+    timed(results, "all ranks x 50 ms", lambda: snapshot.events(columns, short), rounds, 0.1)
+    timed(results, "all ranks x 50 ms, every column", lambda: snapshot.events(None, short), rounds)
+    timed(results, "trace by id", lambda: snapshot.events(None, EventFilter(trace_id=trace)), rounds, 0.3)
     results.add(
         "resident memory of reads, most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, "MB", at_most=1000
     )
@@ -139,6 +143,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=512)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--spans", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="made when absent, else measured as it is")
     parser.add_argument("--make", action="store_true", help="only make the folder")
     options = parser.parse_args()
@@ -151,7 +156,7 @@ def main() -> None:
             sizes = [f"--{k}={getattr(options, k)}" for k in ("ranks", "steps", "spans")]
             subprocess.run([sys.executable, __file__, "--make", f"--folder={folder}", *sizes], check=True)
         results = Results("store")
-        measure(folder, options.steps, results)
+        measure(folder, options.steps, options.rounds, results)
     results.finish()
 
 
