@@ -31,7 +31,7 @@ def metric_series(timeline: Timeline) -> list[Series]:
     key = trace.name[spans].astype(np.int64) * 2**32 + trace.rank[spans]
     starts = np.flatnonzero(np.diff(key, prepend=-1)) if len(key) else np.empty(0, dtype=np.int64)
     found = []
-    for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(spans)], strict=True):
+    for first, last in zip(starts.tolist(), np.append(starts[1:], len(spans)).tolist()[: len(starts)], strict=True):
         mine = spans[first:last]
         name = trace.names[trace.name[mine[0]]]
         found.append(
