@@ -4,8 +4,8 @@ A straggler is a rank whose own work exceeds what is expected of it (excess) in 
 (runs). Waiting is not work, so whoever waits for a straggler, or waits for somebody who waits for it, is never accused. The cost
 comes from the replay: what the job would have been shorter by without the excess, after slack and the next slowest rank.
 
-cost_error_ns (one standard deviation) holds the noise of the excess, scaled to what of it reaches the end of the job, and the
-clocks' error against each other, which hides how far behind the next rank was.
+cost_error_ns (one standard deviation) holds the noise of the excess, scaled to what of it reaches the end of the job, the clocks'
+error against each other, which hides how far behind the next rank was, and what lost events hide of the excess.
 """
 
 from __future__ import annotations
@@ -79,8 +79,12 @@ def _priced(
     if len(columns) == 0:
         return None
     end_ns = end_of_steps_ns(graph, graph.recorded_ns, last)
-    cost = end_ns - end_of_steps_ns(graph, replay_ns(graph, removed_ns(graph, timeline, late, columns)), last)
-    rank = int(cells.rows[late.row])
+    removed = removed_ns(graph, timeline, late, columns)
+    cost = end_ns - end_of_steps_ns(graph, replay_ns(graph, removed), last)
+    error = cost_error_ns(late, asked, cost, clock_error_ns(timeline, rank_of(late)))
+    unseen = cost * _unseen_share(late, columns, asked, int(removed.sum()))
+    error = round(float(np.hypot(error, unseen + cost * min(_gaps(timeline, cells.steps[columns]) ** 0.5 / len(columns), 0.5))))
+    rank = rank_of(late)
     expected = cells.own_ns[late.row, columns] - cells.excess_ns[late.row, columns]
     return Straggler(
         rank=rank,
@@ -88,7 +92,7 @@ def _priced(
         cause=Cause(cells.kind, cells.name),
         steps=tuple(cells.steps[columns].tolist()),
         cost_ns=cost,
-        cost_error_ns=cost_error_ns(late, asked, cost, clock_error_ns(timeline, rank)),
+        cost_error_ns=error,
         cost_per_step_ns=cost // len(columns),
         excess_ns=round(float(late.shift_ns[asked].sum())),
         typical_ns=round(float(np.nanmedian(expected))),
@@ -96,6 +100,40 @@ def _priced(
         span_of_time_ns=end_ns - start_of_steps_ns(graph, graph.recorded_ns, first),
         is_jitter=is_jitter(late),
     )
+
+
+def rank_of(late: Lateness) -> int:
+    """The rank that is late."""
+    return int(late.cells.rows[late.row])
+
+
+def _unseen_share(late: Lateness, columns: np.ndarray, asked: np.ndarray, removed: int) -> float:
+    """How much more excess there must have been than could be taken away, where events were lost; relative to what was.
+
+    A step inside the run whose phase nobody saw was as late as the others, one at its ends may have been; a piece merged with a
+    lost neighbour hides some of it.
+    """
+    if is_jitter(late):
+        return 0.0
+    unseen = np.isnan(late.cells.own_ns[late.row])
+    first, last = int(columns[0]), int(columns[-1])
+    while first > 0 and unseen[first - 1]:
+        first -= 1
+    while last + 1 < len(unseen) and unseen[last + 1]:
+        last += 1
+    wanted = float(late.shift_ns[asked].mean()) * (len(columns) + int(unseen[first : last + 1].sum()))
+    return max(wanted - removed, 0.0) / max(removed, 1)
+
+
+def _gaps(timeline: Timeline, steps: np.ndarray) -> int:
+    """Steps with a collective that a member is still missing from: its wait counts as work there and may hide the whole saving.
+
+    One at least where anything was lost: not every gap can be seen.
+    """
+    coll = timeline.matches.collectives
+    gaps = timeline.step_of[coll.member[coll.ptr[:-1]][~coll.complete]]
+    lost = len(gaps) > 0 or bool(timeline.matches.unmatched) or len(timeline.order.stamps) < len(timeline.trace.lane_stamps)
+    return max(int(np.isin(steps, gaps).sum()), int(lost))
 
 
 def cost_error_ns(late: Lateness, asked: np.ndarray, cost_ns: int, clock_ns: float) -> int:
