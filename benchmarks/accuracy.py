@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from _rivals import rival_times  # noqa: E402  (the truth lives beside the tests, outside the package)
 
+from crossrank.align.constraints import extract  # noqa: E402
 from crossrank.align.fit import fit_clocks  # noqa: E402
 from crossrank.align.repair import repair  # noqa: E402
 from crossrank.align.violations import count_violations  # noqa: E402
@@ -202,13 +203,12 @@ def slower_one_way(known: KnownTrace, by_ns: int) -> KnownTrace:
 
 
 def jitter_us(known: KnownTrace) -> float:
-    collectives = known.matches.collectives
-    end = known.true_end_ns[collectives.member]
-    order = np.lexsort((end, collectives.instance))
-    size = np.diff(collectives.ptr)
-    middle = end[order[collectives.ptr[:-1] + size // 2]]
-    away = np.abs(end - np.repeat(middle, size))[np.repeat(size > 1, size)]
-    return 1.4826 * float(np.median(away)) / 1e3 if len(away) else 0.0
+    """Of the collectives that join two clocks: others say nothing about them."""
+    facts = extract(known.trace, known.matches)
+    end, size = known.true_end_ns[facts.span], np.diff(facts.ptr)
+    order = np.lexsort((end, facts.instance))
+    middle = end[order[facts.ptr[:-1] + size // 2]]
+    return 1.4826 * float(np.median(np.abs(end - np.repeat(middle, size)))) / 1e3 if len(end) else 0.0
 
 
 def covered(known: KnownTrace, clocks: ClockMap) -> float:

@@ -3,9 +3,9 @@
 A message takes its delay and shows it mixed with the offset: forth = delay + offset, back = delay - offset. So with equal
 delays offset = (forth - back) / 2, as in NTP. Most delays hold waiting, which is not symmetric, but the quickest ones hold
 little: per pair of clocks and stretch between two knots the low quantile of each direction is taken (the quickest single
-message would rest on one stamp). Where both directions together took longer than at the pair's best, something held one of them
-up by anything up to the difference E, which makes the offset uncertain by E / (2 sqrt 3). Delays that differ by direction always shift the result by half their difference; nothing in
-the stamps can tell, so only the guaranteed interval (see bounds) covers that.
+message would rest on one stamp). Of a few messages, as clock samples are, even the quickest may have been held up: where both
+directions together took longer than at the pair's best by E, the offset is uncertain by E / (2 sqrt 3). Delays that differ by direction always
+shift the result by half their difference; nothing in the stamps can tell, so only the guaranteed interval (see bounds) covers that.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
 SINGLE_SIGMA_NS = 5000.0  # how far the quickest of a few messages may be from the undisturbed delay, over sqrt(count)
 FLOOR_SIGMA_NS = 500.0
 HUBER_SIGMAS = 2.0
+FEW = 4  # messages, or samples: more of them show by their spread how far the quickest may be off
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class TwoWay:
         offset = (low_q[0::2] - low_q[1::2]) / 2.0
         spread = (middle - low_q) ** 2 / count
         fewer = np.minimum(count[0::2], count[1::2])
-        held_up = self._excess(low_q[0::2] + low_q[1::2])
+        held_up = np.where(fewer <= FEW, self._excess(low_q[0::2] + low_q[1::2]), 0.0)
         variance = (spread[0::2] + spread[1::2] + held_up**2 / 3.0) / 4.0 + FLOOR_SIGMA_NS**2 + SINGLE_SIGMA_NS**2 / fewer
         # Two members of weight w each pull their difference with w / 2.
         weight = 2.0 / variance / np.maximum(1.0, np.abs(offset) / (HUBER_SIGMAS * np.sqrt(variance)))
