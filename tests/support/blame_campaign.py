@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def draw(seed: int) -> tuple[JobConfig, Fault | None, bool]:
         stage = dp * tp
         source = rank % (config.world_size - stage)
         return config, SlowLink(source, source + stage, None, steps, extra_ns=int(share * step_ns / config.microbatches)), lossy
-    phase = "forward" if kind == 1 else "backward"
+    phase: Literal["forward", "backward"] = "forward" if kind == 1 else "backward"
     return config, SlowCompute(rank, phase, steps, int(share * step_ns / config.microbatches)), lossy
 
 
@@ -78,6 +79,7 @@ def run_trial(seed: int) -> Trial:
         return Trial(seed, config.world_size, 0.0, 0, False, False, 0, 0, 0.0, tuple(f.confidence for f in findings))
     (true_ns,) = true_cost(config, faults, seed).fault_ns
     assert true_ns is not None
+    assert isinstance(fault, SlowCompute | SlowLoader | SlowLink)
     first, last = fault.steps or (0, config.steps - 1)
     share = true_ns / ((last - first + 1) * config.nominal_ns / config.steps)
     mine = [f for f in findings if _is_of(f, fault, phases)]

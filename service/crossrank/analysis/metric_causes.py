@@ -37,9 +37,9 @@ class Influence:
     path: tuple[str, ...]
 
 
-def cause_graph(names: list[str], values: Float64Array) -> nx.DiGraph:
+def cause_graph(names: list[str], values: Float64Array) -> nx.DiGraph[str]:
     """Edges x -> y with weight, p_value (Granger, adjusted) and information (nats). values: [series, steps]."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(names)
     if len(names) < 2 or values.shape[1] < LEAST_STEPS:
         return graph
@@ -55,7 +55,7 @@ def cause_graph(names: list[str], values: Float64Array) -> nx.DiGraph:
     return graph
 
 
-def causes_of(graph: nx.DiGraph, symptom: str) -> list[Influence]:
+def causes_of(graph: nx.DiGraph[str], symptom: str) -> list[Influence]:
     """What may stand behind a metric, strongest first: the best path of each, while its influence is worth telling."""
     best: dict[str, Influence] = {symptom: Influence(symptom, 1.0, (symptom,))}
     waiting = [symptom]
