@@ -96,7 +96,11 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
     """Opens the data folder and builds the parts of the service. Raises StoreUnavailable."""
     counters = Counters()
     store = Store.open(
-        settings.data, decode=partial(admit_post, limits=limits), limits=limits, counters=counters, now_ns=timesource.wall_ns
+        settings.data,
+        decode=partial(admit_post, limits=limits, decoder=settings.decoder),
+        limits=limits,
+        counters=counters,
+        now_ns=timesource.wall_ns,
     )
     rates = Rates(limits.token_bytes_per_s, limits.token_events_per_s)
     try:
@@ -109,6 +113,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         store=store,
         deriver=Deriver(store, limits, counters, timesource.monotonic_ns),
         limits=limits,
+        decoder=settings.decoder,
         counters=counters,
         wall_ns=timesource.wall_ns,
         listening_since_ns=timesource.wall_ns(),

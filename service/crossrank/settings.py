@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     token_bytes_per_s: int = Field(default=Limits().token_bytes_per_s, ge=1, description="Body bytes a second of one token.")
     token_events_per_s: int = Field(default=Limits().token_events_per_s, ge=1, description="Events a second of one token.")
     decode_threads: int = Field(default=2, ge=1, le=64, description="Threads that decode request bodies.")
+    decoder: Literal["compiled", "python"] = Field(
+        default="compiled", description="How bodies are decoded; `python` is the slow plain way, with the same result."
+    )
     retain_days: float | None = Field(
         default=None, gt=0, description="Events received longer ago are removed. Not set: they are kept."
     )

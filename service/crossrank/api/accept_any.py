@@ -8,7 +8,7 @@ from crossrank.errors import BadParameter
 from crossrank.importers.formats import open_recording
 from crossrank.importers.rows import concatenated
 from crossrank.importers.source import Source
-from crossrank.ingest.accept import accept
+from crossrank.ingest.accept import Decoder, accept
 from crossrank.ingest.admit import admit
 from crossrank.ingest.body import decompress
 from crossrank.limits import Limits
@@ -17,13 +17,13 @@ from crossrank.model.post import Admitted, Post
 IMPORT_ROUTE = "import"
 
 
-def accept_any(post: Post, limits: Limits) -> Admitted:
+def accept_any(post: Post, limits: Limits, decoder: Decoder = "compiled") -> Admitted:
     """Decodes and admits one request; pure, so that a replay of the log gives the same events.
 
     Raises BadParameter, UnsupportedType, BodyTooLarge, UndecodableBody.
     """
     if post.route != IMPORT_ROUTE:
-        return accept(post, limits)
+        return accept(post, limits, decoder)
     said = post.parameters
     source = Source(name=said.get("name") or "the body", rank=_rank(said.get("rank")), at_ns=post.received_ns)
     body = decompress(post.body, post.content_encoding, limits.body_bytes)

@@ -15,6 +15,7 @@ from crossrank.api.inflight import Inflight
 from crossrank.api.readiness import Readiness
 from crossrank.auth.guard import Caller, Guard
 from crossrank.counters import Counters
+from crossrank.ingest.accept import Decoder
 from crossrank.limits import Limits
 from crossrank.query.deriver import Deriver
 from crossrank.query.jobview import JobView
@@ -28,6 +29,7 @@ class Rooms:
     store: Store
     deriver: Deriver
     limits: Limits
+    decoder: Decoder
     counters: Counters
     wall_ns: Callable[[], int]
     listening_since_ns: int

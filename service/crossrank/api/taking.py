@@ -20,7 +20,7 @@ from crossrank.api.inflight import Hold
 from crossrank.api.rooms import Rooms
 from crossrank.auth.guard import Caller
 from crossrank.errors import BodyTooLarge
-from crossrank.ingest.accept import ARROW_TYPE, JSON_TYPE, NDJSON_TYPES, PROTOBUF_TYPE, media_type
+from crossrank.ingest.accept import ARROW_TYPE, JSON_TYPE, NDJSON_TYPES, PROTOBUF_TYPE, Decoder, media_type
 from crossrank.ingest.body import decompress, grows_beyond
 from crossrank.limits import Limits
 from crossrank.model.post import Admitted, Post, Receipt, Rejection
@@ -38,7 +38,7 @@ def take(rooms: Rooms, post: Post, hold: Hold, caller: Caller) -> tuple[Admitted
 
     Raises UnsupportedType, UndecodableBody, BodyTooLarge, Overloaded, StoreUnavailable; nothing of the request is kept then.
     """
-    admitted = _decode(post, rooms.limits, hold)
+    admitted = _decode(post, rooms.limits, rooms.decoder, hold)
     hold.grow(admitted.events.nbytes, must_fit=False)
     rooms.guard.charge(caller, size_bytes=len(post.body), events=admitted.events.num_rows + len(admitted.rejections))
     stored = rooms.store.append(post, admitted)
@@ -48,9 +48,9 @@ def take(rooms: Rooms, post: Post, hold: Hold, caller: Caller) -> tuple[Admitted
     return admitted, stored
 
 
-def admit_post(post: Post, limits: Limits) -> Admitted:
+def admit_post(post: Post, limits: Limits, decoder: Decoder = "compiled") -> Admitted:
     """What a post holds that its sender may post: pure, the same at receipt and when the log is replayed. Raises as `accept_any`."""
-    return only_own(accept_any(post, limits), post.only_job)
+    return only_own(accept_any(post, limits, decoder), post.only_job)
 
 
 def only_own(admitted: Admitted, only_job: str | None) -> Admitted:
@@ -70,14 +70,14 @@ def only_own(admitted: Admitted, only_job: str | None) -> Admitted:
     return Admitted(admitted.events.filter(pa.array(own)), tuple(rejections), admitted.warnings, admitted.topology)
 
 
-def _decode(post: Post, limits: Limits, hold: Hold) -> Admitted:
+def _decode(post: Post, limits: Limits, decoder: Decoder, hold: Hold) -> Admitted:
     plain = post.content_encoding.strip().lower() in ("", "identity")
     if plain or post.route == IMPORT_ROUTE or media_type(post.content_type) not in _KNOWN_TYPES:
-        return admit_post(post, limits)
+        return admit_post(post, limits, decoder)
     clear = _clear(post.body, post.content_encoding, limits.body_bytes)
     hold.grow(len(clear))
     try:
-        return admit_post(replace(post, body=clear, content_encoding=""), limits)
+        return admit_post(replace(post, body=clear, content_encoding=""), limits, decoder)
     finally:
         hold.grow(-len(clear))
 
