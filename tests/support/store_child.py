@@ -1,7 +1,10 @@
 """A process with a store under load, to be killed or to meet a failing disk.
 
 python -m tests.support.store_child load FOLDER ACKS SEED     writers, seals and compactions until it is killed
-python -m tests.support.store_child sweep FOLDER ERRNO STRIDE     each (or each n-th) call to the disk fails once; prints what was met
+python -m tests.support.store_child sweep FOLDER NOTES ERRNO STRIDE FROM     each (or each n-th) call to the disk fails once
+
+The sweep notes what was acknowledged, prints what it met, and exits with RESTART where only a new process can go on: after some
+failures DuckDB does not let go of the catalog file until its process ends.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from crossrank.store.store import Store
 from tests.support.store_posts import open_store, put, row, spans
 
 WRITERS = 32
+RESTART = 3
 
 
 def load(folder: Path, acks: Path, seed: int) -> None:
@@ -48,13 +52,13 @@ def _write(store: Store, notes: int, seed: int, writer: int) -> None:
         put(store, earlier[int(rng.integers(len(earlier)))])
 
 
-def sweep(folder: Path, code: int, stride: int) -> None:
-    """Puts, seals and compacts while the n-th call fails, for every `stride`-th n; what was acknowledged stays, work goes on."""
+def sweep(folder: Path, notes: Path, code: int, stride: int, first: int) -> None:
+    """Puts, seals and compacts while the n-th call fails, for every `stride`-th n from `first` on; what was acknowledged stays."""
     shim = ctypes.CDLL(None)
     store = open_store(folder, compact_segments=2)
-    acknowledged: list[int] = []
-    span, reopened = 0, 0
-    for nth in range(1, 2000, stride):
+    acknowledged = [int(line) for line in notes.read_text().split()] if notes.exists() else []
+    span, reopened = 10 * first, 0
+    for nth in range(first, 2000, stride):
         shim.crossrank_fail(nth, code)
         for _ in range(2):
             span += 1
@@ -79,8 +83,14 @@ def sweep(folder: Path, code: int, stride: int) -> None:
             reopened += 1
             put(store, [row(span)])
         acknowledged.append(span)
-        store.seal()
+        notes.write_text("\n".join(map(str, acknowledged)))
         sys.stderr.write(f"{nth} ")
+        try:
+            store.seal()
+        except StoreUnavailable:
+            store.close()
+            sys.stdout.write(f"restart from {nth + stride}\n")
+            sys.exit(RESTART)
         if left > 0:
             store.close()
             sys.stdout.write(f"{nth} calls in all, {reopened} restarts\n")
@@ -92,4 +102,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "load":
         load(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
     else:
-        sweep(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+        sweep(Path(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))

@@ -162,9 +162,9 @@ def test_row_groups_without_a_match_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, i, **more: (read.append(i), real(self, i, **more))[1])
     ask = store.snapshot("j").events
     assert ask(where=EventFilter(from_ns=T0 + 500, to_ns=T0 + 600)).num_rows == 10
-    assert read == [5]
+    assert set(read) == {5}
     assert ask(["name"], EventFilter(step_from=2, step_to=4)).num_rows == 20
-    assert read == [5, 2, 3]
+    assert set(read) == {5, 2, 3}
     assert ask(["name"], EventFilter(ranks=(7,))).num_rows == 0
-    assert read == [5, 2, 3]
+    assert set(read) == {5, 2, 3}
     store.close()

@@ -63,6 +63,7 @@ class Lake:
         for folder in (segments.parent, self.folder):
             sync_folder(folder)
         self._lock = threading.Lock()
+        self._is_open = True
         migrations = read_migrations(asset_folder("migrations"))
         try:
             self._connection = _attached(self._catalog, self.folder)
@@ -227,6 +228,8 @@ class Lake:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with self._lock:
+            if not self._is_open:
+                self._reopen()  # the disk may be well again
             try:
                 self._connection.execute("BEGIN")
                 yield self._connection
@@ -241,14 +244,18 @@ class Lake:
 
     def _reopen(self) -> None:
         """Rolls back by starting over: after a failed write DuckDB may refuse every later statement of the old connection."""
+        self._is_open = False
         with contextlib.suppress(duckdb.Error):
             self._connection.close()
-        with contextlib.suppress(duckdb.Error):  # if it cannot be opened now, the next transaction fails and tries again
+        with contextlib.suppress(duckdb.Error):  # if it cannot be opened now, the next transaction tries again
             self._connection = _attached(self._catalog, self.folder)
+            self._is_open = True
 
     def probe(self) -> None:
         """Runs a real query. Raises StoreUnavailable."""
         with self._lock:
+            if not self._is_open:
+                self._reopen()
             try:
                 self._connection.execute("SELECT count(*), max(wal_floor) FROM lake.handover").fetchall()
             except duckdb.Error as fault:
