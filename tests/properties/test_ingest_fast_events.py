@@ -7,14 +7,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import events_fast, events_json
 from crossrank.ingest.ndjson_walk import walk
 from crossrank.limits import Limits
-from crossrank.model.decoded import RAW_SCHEMA
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.encode import ndjson, seed_form
 from crossrank.simulate.job import simulate
+from tests.support.same_decoding import same
 
 USUAL = Limits()
 SMALL = Limits(attrs_per_event=3, key_bytes=12, value_bytes=64, name_bytes=20, json_depth=3, event_bytes=400, events_per_body=6)
@@ -27,28 +26,8 @@ EVENT = {
 }  # fmt: skip
 
 
-def outcome(decoder, body, job, limits):
-    """Everything a decoder says, in a form that can be compared."""
-    try:
-        found = decoder.decode_lines(body, job, limits)
-    except (UndecodableBody, BodyTooLarge) as fault:
-        return type(fault).__name__
-    rows = found.rows.cast(RAW_SCHEMA).combine_chunks()
-    rows.validate(full=True)
-    return rows, found.index.tolist(), sorted(found.rejections, key=lambda r: r.index), sorted(found.warnings)
-
-
 def check(body, job=None, limits=USUAL):
-    fast, plain = (outcome(decoder, body, job, limits) for decoder in (events_fast, events_json))
-    if isinstance(plain, str) or isinstance(fast, str):
-        assert fast == plain
-        return fast
-    assert fast[1:] == plain[1:]
-    if not fast[0].equals(plain[0]):
-        for name in RAW_SCHEMA.names:
-            assert fast[0].column(name).to_pylist() == plain[0].column(name).to_pylist(), name
-        raise AssertionError("tables differ in a way that values do not show")
-    return fast
+    return same(events_fast.decode_lines, events_json.decode_lines, body, job, limits)
 
 
 def lines_of(events, **options):

@@ -11,44 +11,23 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import otlp_fast, otlp_protobuf
 from crossrank.ingest.otlp_index import index_body
 from crossrank.ingest.otlp_names import NAMES
 from crossrank.ingest.otlp_walk import walk
 from crossrank.limits import Limits
-from crossrank.model.decoded import RAW_SCHEMA
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.encode import otlp_protobuf as encode_otlp
 from crossrank.simulate.job import simulate
 from tests.support.naive_ingest import any_value
+from tests.support.same_decoding import same
 
 USUAL = Limits()
 SMALL = Limits(body_bytes=1 << 16, attrs_per_event=5, key_bytes=12, value_bytes=64, name_bytes=20, json_depth=3, event_bytes=2000)
 
 
-def outcome(decoder, body, job=None, limits=USUAL):
-    """Everything a decoder says, in a form that can be compared."""
-    try:
-        found = decoder.decode(body, job, limits)
-    except (UndecodableBody, BodyTooLarge) as fault:
-        return type(fault).__name__
-    rows = found.rows.cast(RAW_SCHEMA).combine_chunks()
-    rows.validate(full=True)
-    return rows, found.index.tolist(), sorted(found.rejections, key=lambda r: r.index), sorted(found.warnings)
-
-
 def check(body, job=None, limits=USUAL):
-    fast, plain = outcome(otlp_fast, body, job, limits), outcome(otlp_protobuf, body, job, limits)
-    if isinstance(plain, str) or isinstance(fast, str):
-        assert fast == plain
-        return fast
-    assert fast[1:] == plain[1:]
-    if not fast[0].equals(plain[0]):
-        for name in RAW_SCHEMA.names:
-            assert fast[0].column(name).to_pylist() == plain[0].column(name).to_pylist(), name
-        raise AssertionError("tables differ in a way that values do not show")
-    return fast
+    return same(otlp_fast.decode, otlp_protobuf.decode, body, job, limits)
 
 
 def slow_share(body, limits=USUAL):

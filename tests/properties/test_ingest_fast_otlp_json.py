@@ -6,10 +6,9 @@ import random
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import otlp_json, otlp_json_fast
 from crossrank.limits import Limits
-from crossrank.model.decoded import RAW_SCHEMA
+from tests.support.same_decoding import same
 
 USUAL = Limits()
 SMALL = Limits(attrs_per_event=3, key_bytes=12, value_bytes=64, name_bytes=20, json_depth=3, event_bytes=900)
@@ -33,24 +32,8 @@ def body_of(spans, **options):
     return json.dumps(request, **options).encode(errors="surrogatepass")
 
 
-def outcome(decoder, body, limits):
-    try:
-        found = decoder.decode(body, None, limits)
-    except (UndecodableBody, BodyTooLarge) as fault:
-        return type(fault).__name__
-    rows = found.rows.cast(RAW_SCHEMA).combine_chunks()
-    rows.validate(full=True)
-    return rows, found.index.tolist(), sorted(found.rejections, key=lambda r: r.index), sorted(found.warnings)
-
-
 def check(body, limits=USUAL):
-    fast, plain = (outcome(decoder, body, limits) for decoder in (otlp_json_fast, otlp_json))
-    if isinstance(plain, str) or isinstance(fast, str):
-        assert fast == plain
-        return
-    assert fast[1:] == plain[1:]
-    for name in RAW_SCHEMA.names:
-        assert fast[0].column(name).to_pylist() == plain[0].column(name).to_pylist(), name
+    return same(otlp_json_fast.decode, otlp_json.decode, body, None, limits)
 
 
 text = st.text(max_size=6) | st.sampled_from(["", '"\\\n\x1f', "é" * 9, "x" * 70, "\ud800", "5", "0" * 32, "NaN"])

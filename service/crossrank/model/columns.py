@@ -82,8 +82,3 @@ EVENT_SCHEMA: Final = pa.schema(
 
 # Identity of an event: the same values name the same event however often and in whatever form it is sent.
 IDENTITY: Final[tuple[str, ...]] = ("job", "attempt", "rank", "span_id")
-
-
-def empty_events() -> pa.Table:
-    """A table of the event schema with no rows."""
-    return EVENT_SCHEMA.empty_table()
