@@ -1,0 +1,1 @@
+"""Aligned events to the file formats of other tools, one format a file. The mirror of `importers`."""

@@ -1,0 +1,1 @@
+"""Answers to pictures: one builder a figure, a plain plotly description out; the page and the notebook draw the same."""

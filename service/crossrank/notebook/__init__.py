@@ -1,0 +1,1 @@
+"""The same answers and figures from a notebook: `crossrank.Client(url)`."""

@@ -1,0 +1,1 @@
+"""The page: static files and their headers, and nothing that computes."""
