@@ -158,3 +158,12 @@ def test_the_budget_counts_what_is_held_and_refuses_at_once(tmp_path: Path) -> N
         assert service.request("POST", "/v1/events", content=b"\n", headers=headers).status_code == 200
         assert inflight.used_bytes == 0
         assert 'crossrank_requests_overloaded_total{budget="inflight_bytes"} 1.0' in service.request("GET", "/metrics").text
+
+
+def test_a_refusal_by_the_store_is_counted_once(tmp_path: Path) -> None:
+    with InProcess(tmp_path, dataclasses.replace(Limits(), wal_bytes=1000)) as service:
+        line = b'{"rank":0,"name":"x","start_ns":1,"end_ns":2,"attrs":{"pad":"' + b"x" * 2000 + b'"}}'
+        answer = service.request("POST", "/v1/events", content=line, headers={"Content-Type": NDJSON, "X-Crossrank-Job": "j"})
+        assert (answer.status_code, answer.json()["error"]["detail"]["budget"]) == (503, "wal")
+        counted = [line for line in service.request("GET", "/metrics").text.splitlines() if "requests_overloaded_total{" in line]
+        assert counted == ['crossrank_requests_overloaded_total{budget="wal"} 1.0']

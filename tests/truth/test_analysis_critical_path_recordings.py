@@ -5,9 +5,9 @@ import pytest
 
 from crossrank.analysis.breakdown import breakdown
 from crossrank.analysis.critical_path import critical_path, path_index
-from crossrank.analysis.open_spans import open_spans
 from crossrank.analysis.steps import find_steps
 from crossrank.analysis.waits import collective_times
+from crossrank.model.kinds import COLLECTIVE
 from tests.support.naive_critical_path import check_path
 from tests.support.pipeline import recorded_events, timeline_of, topology_of
 
@@ -82,6 +82,6 @@ def test_a_missing_rank_decides_nothing_and_a_hang_shows_what_is_open(recordings
     lost = timeline(recordings, "desync_skip_ddp_w4")
     assert topology_of(lost).missing == (2,)
     assert not collective_times(lost).decided.any()
-    hung = open_spans(timeline(recordings, "hang_ddp_w4"))
-    assert {s.rank for s in hung} == {0, 1, 2, 3}
-    assert {s.rank for s in hung if s.kind == "collective"} == {0, 2, 3}
+    trace = timeline(recordings, "hang_ddp_w4").trace
+    assert set(trace.rank[trace.is_open].tolist()) == {0, 1, 2, 3}
+    assert set(trace.rank[trace.is_open & (trace.kind == COLLECTIVE)].tolist()) == {0, 2, 3}

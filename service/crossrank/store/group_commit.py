@@ -68,7 +68,6 @@ class GroupCommit:
             if self._closed:
                 raise StoreUnavailable("the store is closing")
             if self._waiting_bytes and self._waiting_bytes + entry.size_bytes > self._queue_bytes:
-                self._counters.add("requests_overloaded", budget="commit_queue")
                 raise Overloaded("too many requests wait for the disk", budget="commit_queue")
             self._waiting_bytes += entry.size_bytes
             self._queue.put(entry)

@@ -183,7 +183,7 @@ class Store:
             return nothing
         names = {p.job for p in parts} | {r.job for r in admitted.rejections if r.job is not None}
         if not self._jobs.is_room_for(names):
-            self._refuse("jobs", f"the data folder holds its {self._limits.jobs} jobs; delete some")
+            raise Overloaded(f"the data folder holds its {self._limits.jobs} jobs; delete some", budget="jobs")
         return self._commit.submit(post, lambda: self._enter(parts, admitted, post))
 
     def _enter(self, parts: list[Any], admitted: Admitted, post: Post) -> Receipt:
@@ -207,13 +207,9 @@ class Store:
 
     def _check_budgets(self, size: int) -> None:
         if self._wal.size_bytes + size > self._limits.wal_bytes:
-            self._refuse("wal", "the log is full of events that are not sealed yet")
+            raise Overloaded("the log is full of events that are not sealed yet", budget="wal")
         if self._jobs.memtable_bytes > 2 * self._limits.memtable_bytes:
-            self._refuse("memtable", "the memory for events that are not sealed yet is used up")
-
-    def _refuse(self, budget: str, why: str) -> None:
-        self._counters.add("requests_overloaded", budget=budget)
-        raise Overloaded(why, budget=budget)
+            raise Overloaded("the memory for events that are not sealed yet is used up", budget="memtable")
 
     def jobs(self) -> list[JobEntry]:
         """All jobs, by name."""
@@ -241,7 +237,7 @@ class Store:
         body = msgspec.json.encode(topology, order="deterministic")
         self._check_budgets(len(body))
         if not self._jobs.is_room_for([job]):
-            self._refuse("jobs", f"the data folder holds its {self._limits.jobs} jobs; delete some")
+            raise Overloaded(f"the data folder holds its {self._limits.jobs} jobs; delete some", budget="jobs")
         post = Post(_TOPOLOGY, "", "", job, self._now_ns(), body)
         self._commit.submit(post, lambda: self._jobs.set_topology(job, body.decode(), post.received_ns)).result()
 
