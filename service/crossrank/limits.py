@@ -24,6 +24,7 @@ class Limits:
     key_bytes: int = 256
     value_bytes: int = 4096
     name_bytes: int = 1024
+    names_per_job: int = 65_536  # distinct span names kept apart in answers (real jobs have hundreds); rarer ones become one
     job_bytes: int = 200
     links_per_event: int = 128
     group_ranks: int = 65_536

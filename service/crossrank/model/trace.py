@@ -14,19 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array, distinct_pairs
 from crossrank.model.clock_samples import ClockSamples, no_samples, samples_of
 from crossrank.model.flags import EventFlag
 from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
 from crossrank.model.links import resolve_links
+from crossrank.model.words import NO_CODE, folded_codes, word_codes
 
 
 def _no_links() -> Int64Array:
     return np.empty(0, dtype=np.int64)
-
-
-NO_CODE = -1  # code of a null string in a dictionary-coded array, as in pandas and Arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,7 @@ class JobTrace:
     lane_stamp_ptr: Int64Array  # [lanes + 1]
     excluded: dict[str, int]  # events left out, by reason
     hosts: dict[int, str]  # rank -> host, where sent
+    names_folded: int  # events whose name is one of too many, see `words`
     samples: ClockSamples = field(default_factory=no_samples)  # of clocks against the service's
     link_cause: Int64Array = field(default_factory=_no_links)  # [e] span that a link names
     link_effect: Int64Array = field(default_factory=_no_links)  # [e] span that says it follows from it; ascending
@@ -90,10 +90,11 @@ class JobTrace:
         return int(np.searchsorted(self.rank, wanted, side="left")), int(np.searchsorted(self.rank, wanted, side="right"))
 
 
-def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
+def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int = Limits().names_per_job) -> JobTrace:
     """Turns identity-merged events (EVENT_SCHEMA, one job attempt) into a JobTrace, whatever their row order.
 
     Events that cannot stand on a timeline (end before start, start not yet known) are left out and counted in `excluded`.
+    names_max: distinct names kept apart.
     """
     events, excluded = _usable(events)
     events = _in_canonical_order(events)
@@ -103,7 +104,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
     samples, domains, unusable = samples_of(events, *clock)
     if unusable:
         excluded["clock_sample_unusable"] = unusable
-    name, names = _codes(events, "name")
+    name, names, names_folded = folded_codes(_column(events, "name"), names_max)
     op, ops = _codes(events, "op")
     groups = identify_groups(*_codes(events, "group"), _column(events, "group_ranks"), rank)
     dtype, dtypes = _codes(events, "dtype")
@@ -152,6 +153,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int) -> JobTrace:
         lane_stamp_ptr=stamp_ptr,
         excluded=excluded,
         hosts=_hosts(rank, *host),
+        names_folded=names_folded,
         samples=samples,
         link_cause=cause,
         link_effect=effect,
@@ -192,16 +194,7 @@ def _ints(events: pa.Table, name: str, dtype: type[np.signedinteger], missing: i
 
 
 def _codes(events: pa.Table, name: str) -> tuple[Int32Array, tuple[str, ...]]:
-    """Codes into the sorted distinct words that occur, so that codes do not depend on delivery order either."""
-    column = _column(events, name)
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    words = column.dictionary.to_pylist()
-    raw = column.indices.fill_null(NO_CODE).to_numpy(zero_copy_only=False).astype(np.int32)
-    used = sorted({words[i] for i in np.unique(raw).tolist() if i >= 0})
-    place = {word: i for i, word in enumerate(used)}
-    recode = np.array([*(place.get(w, NO_CODE) for w in words), NO_CODE], dtype=np.int32)
-    return recode[raw], tuple(used)
+    return word_codes(_column(events, name))
 
 
 def _id_as_int(events: pa.Table, name: str) -> Int64Array:

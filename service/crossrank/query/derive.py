@@ -27,6 +27,7 @@ from crossrank.analysis.standstill import find_standstill
 from crossrank.analysis.steps import StepTable, find_steps
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.analysis.waits import CollectiveTimes, collective_times
+from crossrank.limits import Limits
 from crossrank.model.clockmap import ClockMap
 from crossrank.model.findings import Finding, Straggler
 from crossrank.model.progress import reported_progress
@@ -82,13 +83,14 @@ def derive(
     topology: dict[str, object] | None,
     truncated: bool,
     previous: Derived | None = None,
+    names_max: int = Limits().names_per_job,
 ) -> Derived:
     """Derives everything from identity-merged events of one job attempt.
 
     topology: what was posted for the job, if anything. truncated: `events` is not all of them. previous: the derivation before,
-    which decides whether aligned times moved.
+    which decides whether aligned times moved. names_max: distinct span names kept apart.
     """
-    trace = trace_from_arrow(events, job=job, attempt=attempt)
+    trace = trace_from_arrow(events, job=job, attempt=attempt, names_max=names_max)
     matches = match(trace)
     clocks = fit_clocks(trace, matches)
     fitted_start = clocks.to_reference(trace.domain, trace.start_ns)

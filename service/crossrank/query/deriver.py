@@ -100,6 +100,7 @@ class Deriver:
                 topology=self._store.topology(snapshot.job),
                 truncated=truncated,
                 previous=known,
+                names_max=self._limits.names_per_job,
             )
             now = self._monotonic_ns()
             with self._state:

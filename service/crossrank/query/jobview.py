@@ -62,9 +62,15 @@ def alignment(derived: Derived) -> dict[str, Any]:
 
 
 def dropped(view: JobView) -> dict[str, int]:
-    """Events that are not in the answers, by reason: rejected at the door, or unusable on a timeline."""
+    """Events that are not in the answers, by reason: rejected at the door, or unusable on a timeline.
+
+    `name_folded` ones are there, under the name that all words beyond the limit share.
+    """
     reasons: Counter[str] = Counter()
     for _, reason, count in view.rejects:
         reasons[reason] += count
-    reasons.update(view.derived.timeline.trace.excluded)
+    trace = view.derived.timeline.trace
+    reasons.update(trace.excluded)
+    if trace.names_folded:
+        reasons["name_folded"] = trace.names_folded
     return dict(sorted(reasons.items()))

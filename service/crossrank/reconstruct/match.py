@@ -22,7 +22,8 @@ import numpy as np
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.kinds import ALL_TO_ROOT_OPS, COLLECTIVE, ROOT_TO_ALL_OPS, SYNCHRONISING_OPS, canonical_dtype, canonical_op
 from crossrank.model.matches import CollectiveMatches, Matches
-from crossrank.model.trace import NO_CODE, JobTrace
+from crossrank.model.trace import JobTrace
+from crossrank.model.words import NO_CODE
 from crossrank.reconstruct.keys import first_of_runs, pack_keys, place_in_run
 from crossrank.reconstruct.launches import match_launches
 from crossrank.reconstruct.messages import match_messages
