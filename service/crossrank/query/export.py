@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crossrank.model.columns import EVENT_SCHEMA
+from crossrank.query.ahead import ahead
 from crossrank.query.aligned import ALIGNED_COLUMNS, with_alignment
 from crossrank.query.jobview import JobView
 from crossrank.store.filter import EventFilter
@@ -65,7 +66,7 @@ def parquet_stream(batches: Iterator[pa.Table]) -> Iterator[bytes]:
         use_dictionary=[name for name in _leaves() if name not in _PLAIN],
         column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
     ) as writer:
-        for batch in batches:
+        for batch in ahead(batches):
             writer.write_table(batch.cast(EXPORT_SCHEMA))
             yield _drain(sink)
     yield _drain(sink)
@@ -75,7 +76,7 @@ def arrow_stream(batches: Iterator[pa.Table]) -> Iterator[bytes]:
     """One Arrow IPC stream as chunks of bytes."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, EXPORT_SCHEMA) as writer:
-        for batch in batches:
+        for batch in ahead(batches):
             writer.write_table(batch.cast(EXPORT_SCHEMA))
             yield _drain(sink)
     yield _drain(sink)
