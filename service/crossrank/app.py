@@ -59,6 +59,7 @@ from crossrank.serving import (
 )
 from crossrank.settings import Settings
 from crossrank.store.store import Store
+from crossrank.web import routes as page_routes
 
 if TYPE_CHECKING:
     from crossrank.api.grpc_door import GrpcDoor
@@ -78,6 +79,7 @@ ROUTERS = (
     whatif_routes.router,
     analysis_routes.router,
     job_routes.router,
+    page_routes.router,
 )
 
 

@@ -24,6 +24,7 @@ Door = Callable[[Request, Rooms, Caller], Awaitable[Response]]
 _NOTHING: Final = b"default-src 'none'; frame-ancestors 'none'"
 # The interactive description loads its scripts from where FastAPI says; it has no data and no rights.
 _DOCS: Final = b"default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; style-src 'unsafe-inline' https://cdn.jsdelivr.net; img-src data: https:; connect-src 'self'; frame-ancestors 'none'"
+_POLICY: Final = b"content-security-policy"
 _DOCS_PATHS: Final = frozenset({"/docs", "/redoc"})
 _SAFE_HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 
@@ -89,8 +90,10 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
-            policy = _DOCS if self._scope["path"] in _DOCS_PATHS else _NOTHING
-            message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS, (b"content-security-policy", policy)]
+            headers = [*message.get("headers", ()), *_SAFE_HEADERS]
+            if all(name.lower() != _POLICY for name, _ in headers):  # the page brings its own
+                headers.append((_POLICY, _DOCS if self._scope["path"] in _DOCS_PATHS else _NOTHING))
+            message["headers"] = headers
             self._rooms.counters.add("requests", route=self.route, status=str(message["status"]))
         await self._send(message)
 
