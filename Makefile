@@ -8,7 +8,7 @@ FITS    = -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_i
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(FITS) 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo serve test test-long check format schemas benchmarks constraints clean
+.PHONY: help install install-dev demo serve test test-browser test-long check format schemas benchmarks constraints clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -35,8 +35,11 @@ demo: install    ## simulate a 64-rank job against a local service and print its
 serve: install   ## serve on 127.0.0.1:4318 with the data folder ./data
 	$(BIN)/crossrank serve --data data
 
-test: install-dev     ## the whole suite
-	$(BIN)/python -m pytest -n 2 tests
+test: install-dev     ## the whole suite, except for what needs a browser
+	$(BIN)/python -m pytest -n 2 --ignore=tests/browser tests
+
+test-browser: install-dev   ## the page in headless Chromium (needs chromium and chromedriver); pictures in build/screenshots
+	$(BIN)/python -m pytest tests/browser
 
 test-long: install-dev   ## the campaigns that take longer than a coffee
 	$(BIN)/python -m pytest -n 2 -m long tests
