@@ -99,3 +99,26 @@ def test_a_parent_on_another_host_bounds_its_child_from_one_side():
     clocks = fit_clocks(trace, match(trace))
     assert clocks.component.tolist() == [0, 1]  # one direction alone joins nothing
     assert np.isfinite(clocks.sigma_ns).all()
+
+
+def test_links_both_ways_join_two_clocks_and_hold_the_truth_between_them():
+    behind = 5_000_000  # of h1's clock
+
+    def there(i: int, at_ns: int) -> list[dict]:
+        asked = {"rank": 0, "host": "h0", "at": (at_ns, at_ns + 50_000), "span_id": 3 * i + 1}
+        did = {
+            "rank": 1, "host": "h1", "at": (at_ns + 20_000 - behind, at_ns + 90_000 - behind), "span_id": 3 * i + 2,
+            "links": [(3 * i + 1).to_bytes(8, "big")],
+        }  # fmt: skip
+        got = {
+            "rank": 0, "host": "h0", "at": (at_ns + 60_000, at_ns + 120_000), "span_id": 3 * i + 3,
+            "links": [(3 * i + 2).to_bytes(8, "big")],
+        }  # fmt: skip
+        return [asked, did, got]
+
+    trace = trace_of(*(row for i in range(50) for row in there(i, EPOCH_NS + i * 20_000_000)))
+    clocks = fit_clocks(trace, match(trace))
+    assert clocks.component.tolist() == [0, 0]
+    at = np.array([EPOCH_NS + 500_000_000 - behind])
+    mapped = int(clocks.to_reference(np.array([1], np.int32), at)[0])
+    assert abs(mapped - (EPOCH_NS + 500_000_000)) <= 100_000  # asked -> did -> got leaves 90 us one way, 100 us the other

@@ -3,7 +3,7 @@
 Two facts of physics hold whatever the clocks showed (times on one true clock):
 
     synchronising collective:  end of every member    >=  start of every member
-    message, rooted operation: end of the later side  >=  start of the earlier side
+    message, rooted operation, link: end of the later side  >=  start of the earlier side
 
 and one of habit: members of a synchronising collective end nearly together, late by a positive noise. The first two bound
 offsets for certain, the third estimates them. Only facts between different clock domains say anything about offsets, so facts
@@ -30,8 +30,8 @@ class Constraints:
     family: [k] ascending number of the kind of each instance: process group, operation, size to a power of two. What is alike in
         these is alike in how, and how evenly, its members end.
     before_domain, before_ns, after_domain, after_ns: [p] pairs of local stamps of different domains, the first not after the second:
-        messages and rooted operations (start of the one, end of the other), parents of spans on other clocks (both starts), and
-        clock samples (forth and back).
+        messages, rooted operations and links to their causes (start of the one, end of the other), parents of spans on other
+        clocks (both starts), and clock samples (forth and back).
     turn: [p] what belongs together, as the two messages of a sample, has one number.
     """
 
@@ -71,8 +71,9 @@ def extract(trace: JobTrace, matches: Matches) -> Constraints:
     ended = ~(trace.is_open | trace.is_async)
     ptr, span, family = _synchronising(trace, matches.collectives, ended)
     rooted = _rooted(matches.collectives)
-    before = np.concatenate((matches.messages.send, rooted[0])).astype(np.int64)
-    after = np.concatenate((matches.messages.recv, rooted[1])).astype(np.int64)
+    # A link names what had begun when its sender knew of it: no more than a message says, and as little about when it began.
+    before = np.concatenate((matches.messages.send, rooted[0], trace.link_cause)).astype(np.int64)
+    after = np.concatenate((matches.messages.recv, rooted[1], trace.link_effect)).astype(np.int64)
     # A launch may bind what follows it (it did start), but its end says nothing.
     kept = ended[after] & (trace.domain[before] != trace.domain[after])
     before, after = before[kept], after[kept]
