@@ -21,8 +21,9 @@ $(VENV)/.runtime: constraints.txt pyproject.toml
 	$(BIN)/crossrank warmup
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt
+$(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt client/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable client
 	@touch $@
 
 install: $(VENV)/.runtime       ## make .venv with the crossrank command

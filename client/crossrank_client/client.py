@@ -1,0 +1,297 @@
+"""The client of one rank. Recording a span never waits: it is an append to a bounded ring that one background thread empties.
+
+    hot path   span closes -> deque.append (the oldest falls out when the ring is full; gaps in the ordinals count them)
+    thread     ring -> NDJSON -> compressed batch -> backlog (memory, then disk) -> POST /v1/events
+
+After a fork the child has a ring, ids and lanes of its own; its thread starts with its first span. No method raises for anything but
+arguments that cannot be meant.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossrank_client.backlog import Backlog, spool_of
+from crossrank_client.clock import Clock, machine_clock, mono_ns, pause
+from crossrank_client.encode import Encoder
+from crossrank_client.sender import Outcome, Sender
+from crossrank_client.span import Lane, Span, StepSpan
+from crossrank_client.watch import Watch
+from crossrank_client.worker import Worker
+
+RING_SPANS = 32_768
+SPOOL_BYTES = 64 << 20
+SHUTDOWN_S = 2.0
+_log = logging.getLogger("crossrank_client")
+
+
+class Client:
+    """One rank of one job. Arguments as of `crossrank_client.init`, none of them guessed here.
+
+    on_answer: called with each answer of the service to a post, in the client's thread. on_shutdown: called first of all at the end.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        job: str,
+        *,
+        rank: int,
+        host: str,
+        attempt: int = 0,
+        world_size: int | None = None,
+        clock: str | None = None,
+        token: str | None = None,
+        spool_dir: str | os.PathLike[str] | None = None,
+        spool_bytes: int = SPOOL_BYTES,
+        ring_spans: int = RING_SPANS,
+        standstill_s: float = 3.0,
+    ) -> None:
+        self.job, self.rank, self.host, self.attempt, self.world_size = job, rank, host, attempt, world_size
+        self.machine_clock: Clock = machine_clock(job, attempt)
+        # Without a shared offset, ranks of a host need not share a clock.
+        self.clock = clock or (host if self.machine_clock.shared else f"{host}:{rank}")
+        self._ring_spans, self._standstill_s, self._spool_bytes = ring_spans, standstill_s, spool_bytes
+        root = Path(tempfile.gettempdir()) / f"crossrank-spool-{os.getuid()}" if spool_dir is None else spool_dir
+        self._spool = spool_of(job, root) if spool_bytes > 0 else None
+        self._new_sender = functools.partial(Sender, url, job, token)
+        self._new_sender()  # an address that cannot be one shows now
+        self.span = functools.partial(Span, self)
+        self.current_step: int | None = None
+        self._marked: StepSpan | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self.append: Callable[[Span], None] = _ignore
+        self.on_answer: list[Callable[[dict[str, Any]], None]] = []
+        self.on_shutdown: list[Callable[[], None]] = []
+        self._begin_anew("cpu:")
+        if world_size is not None and rank == 0:
+            self._worker.topologies.append({"world_size": world_size})
+        self._worker.adopt()
+        self._start()
+        _living.add(self)
+
+    # --- recording ---
+
+    def step(self, number: int | None = None, **fields: Any) -> StepSpan:
+        """Begins step `number` (the next one if None). With `with` it ends there, without when the next step begins."""
+        if number is None:
+            number = 0 if self.current_step is None else self.current_step + 1
+        self._end_marked()
+        span = self._marked = StepSpan(self, number, **fields)
+        return span
+
+    def step_ended(self, span: StepSpan) -> None:
+        """Called by the span of a step when it ends."""
+        if self._marked is span:
+            self._marked = None
+
+    def _end_marked(self) -> None:
+        marked, self._marked = self._marked, None
+        if marked is not None and not marked.managed:
+            marked.__exit__(None, None, None)
+
+    def begin(self, name: str, kind: str | None = None, *, lane: str | None = None, **fields: Any) -> Span:
+        """Opens a span that ends when `end()` of it is called, from any thread: for work that completes elsewhere."""
+        span = self._made(name, kind, mono_ns(), self._lane(lane), fields)
+        self.begun[span.id] = span
+        return span
+
+    def record(self, name: str, kind: str | None, start_ns: int, end_ns: int, *, lane: str | None = None, **fields: Any) -> None:
+        """Adds a span that is over. Times are of `time.monotonic_ns`. Fields as of `span`, and `step`."""
+        self.append(self.finished(name, kind, start_ns, end_ns, self._lane(lane), fields))
+
+    def mark(self, name: str, **fields: Any) -> None:
+        """Adds a point in time."""
+        now = mono_ns()
+        self.append(self.finished(name, "mark", now, now, self._lane(None), fields))
+
+    def metric(self, name: str, value: float, **fields: Any) -> None:
+        """Adds a value measured now."""
+        now = mono_ns()
+        self.append(self.finished(name, "metric", now, now, self._lane(None), {**fields, "value": value}))
+
+    # --- topology ---
+
+    def group(self, name: str, ranks: Sequence[int], description: str | None = None) -> None:
+        """Says which ranks a process group has. Every member may call it; the first member posts it."""
+        members = [int(rank) for rank in ranks]
+        if members and min(members) == self.rank:
+            described = {} if description is None else {"desc": description}
+            self.topology({"groups": [{"name": name, "ranks": members, **described}]})
+
+    def coordinates(self, **coords: int) -> None:
+        """Says where this rank stands along dimensions of parallelism: `coordinates(dp=0, tp=3)`."""
+        self.topology({"ranks": [{"rank": self.rank, "host": self.host, "clock": self.clock, "coords": coords}]})
+
+    def topology(self, part: dict[str, Any]) -> None:
+        """Posts a part of the topology as POST /v1/jobs/{job}/topology takes it."""
+        self._started().topologies.append(part)
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> Outcome:
+        """Posts anything to the service, once. Only from the client's own thread, that is, from a hook in `on_answer`."""
+        return self._worker.post(path, body, headers)
+
+    # --- life ---
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Waits until everything recorded so far is with the service; False if it is not in time."""
+        until = mono_ns() + int(timeout_s * 1e9)
+        worker = self._started()
+        worker.hurry()
+        while not worker.idle():
+            if mono_ns() >= until or not worker.thread.is_alive():
+                return False
+            pause(0.01)
+        return True
+
+    def shutdown(self, timeout_s: float = SHUTDOWN_S) -> None:
+        """Posts what can be posted in time, writes the rest to the spool, ends the thread. Later calls of anything do nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._end_marked()
+        for hook in self.on_shutdown:
+            try:
+                hook()
+            except Exception:  # noqa: BLE001 -- whatever it was, the rest must be posted
+                _log.debug("crossrank: a hook failed at shutdown", exc_info=True)
+        self.append = _ignore
+        worker = self._worker
+        if worker.thread.ident is not None:
+            worker.stop(mono_ns() + int(0.6 * timeout_s * 1e9))
+            worker.thread.join(0.75 * timeout_s)
+            if worker.thread.is_alive():
+                worker.abort()
+                worker.thread.join(0.25 * timeout_s)
+        _living.discard(self)
+
+    close = shutdown
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of events and posts so far, and what was dropped by reason."""
+        return self._worker.stats()
+
+    # --- for the spans, the thread and the torch part ---
+
+    def finished(self, name: str, kind: str | None, start_ns: int, end_ns: int, lane: Lane, fields: dict[str, Any]) -> Span:
+        """A closed span that was not appended yet."""
+        span = self._made(name, kind, start_ns, lane, fields)
+        span.end_ns = end_ns
+        span.ordinal = self.next_ordinal()
+        return span
+
+    def _made(self, name: str, kind: str | None, start_ns: int, lane: Lane, fields: dict[str, Any]) -> Span:
+        step = fields.pop("step", self.current_step)
+        span = Span(self, name, kind)
+        span.fields, span.lane, span.parent, span.step = fields, lane, lane.top, step
+        span.id, span.start_ns = self.next_id(), start_ns
+        return span
+
+    def new_lane(self) -> Lane:
+        """The lane of the calling thread, made on its first span."""
+        thread = threading.current_thread()
+        word = "main" if thread is threading.main_thread() else thread.name
+        lane = Lane(self._lane_prefix + word, threading.get_ident())
+        self.threads.lane = lane
+        with self._lock:
+            self._lanes.add(lane)
+        return lane
+
+    def lanes(self) -> list[Lane]:
+        """Lanes of threads that live."""
+        with self._lock:
+            return list(self._lanes)
+
+    def _lane(self, name: str | None) -> Lane:
+        if name is not None:
+            return Lane(name, threading.get_ident())
+        lane: Lane | None = getattr(self.threads, "lane", None)
+        return self.new_lane() if lane is None else lane
+
+    def _begin_anew(self, lane_prefix: str) -> None:
+        """A ring, ids and lanes that nobody has used: of a new client, and of a child after a fork."""
+        self._lane_prefix = lane_prefix
+        self.ring: deque[Span] = deque(maxlen=self._ring_spans)
+        # A random beginning of 62 bits: processes of a rank do not meet in their few million ids.
+        self.next_id: Callable[[], int] = itertools.count(secrets.randbits(62) + 1).__next__
+        self.next_ordinal: Callable[[], int] = itertools.count(1).__next__
+        self.threads = threading.local()
+        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self.begun: dict[int, Span] = {}
+        self.append = self._append_first
+        self._worker = self._new_worker()
+
+    def _new_worker(self) -> Worker:
+        constant = {"job": self.job, "attempt": self.attempt, "rank": self.rank, "host": self.host, "clock": self.clock}
+        return Worker(
+            self,
+            self._new_sender(),
+            Backlog(self._spool, self._spool_bytes),
+            Encoder(constant, self.machine_clock.offset_ns),
+            self.machine_clock,
+            Watch(self._standstill_s),
+        )
+
+    def _append_first(self, span: Span) -> None:
+        self._started()
+        self.ring.append(span)
+
+    def _started(self) -> Worker:
+        if self._worker.thread.ident is None:
+            self._start()
+        return self._worker
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._worker.thread.ident is None and not self._closed:
+                try:
+                    self._worker.thread.start()
+                except RuntimeError:  # the interpreter is ending
+                    return
+            if not self._closed:
+                self.append = self.ring.append
+
+    def after_fork_in_child(self) -> None:
+        """Leaves the parent's thread, ring and ids behind. The thread of the child starts with its first span."""
+        if self._closed:
+            return
+        self._lock = threading.Lock()
+        self._marked = None
+        self._begin_anew(f"pid:{os.getpid()}:")
+        self.append = self._append_first_in_child
+
+    def _append_first_in_child(self, span: Span) -> None:
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None:  # its children end without atexit
+            multiprocessing.Finalize(None, self.shutdown, exitpriority=10)
+        self._append_first(span)
+
+
+def _ignore(_span: Span) -> None:
+    """Where spans go after `shutdown`."""
+
+
+_living: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_living):
+        client.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,89 @@
+"""Closed spans to NDJSON, in the background thread.
+
+Constant parts (job, rank, host) and names, which repeat, are encoded once and kept; a line without extra fields is then one format
+of five integers. What cannot be JSON is sent as its `repr`, since an attribute must not cost a span.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from crossrank_client.span import Span
+
+COLUMNS = frozenset(
+    {"group", "seq", "op", "peer", "bytes", "dtype", "is_async", "group_ranks", "links", "value", "trace_id", "otel", "attrs"}
+)
+NAMES_KEPT = 4096
+BATCH_BYTES = 4 << 20
+
+
+class Encoder:
+    """Encodes spans of one rank. constant: fields every event has (job, attempt, rank, host, clock)."""
+
+    def __init__(self, constant: dict[str, Any], offset_ns: int) -> None:
+        self._head = _json(constant)[:-1]
+        self._offset_ns = offset_ns
+        self._names: dict[tuple[str, str | None, str], str] = {}
+        self.unencodable = 0
+
+    def lines(self, spans: Iterable[Span]) -> list[bytes]:
+        """One line a span, each with its newline. A span that cannot be encoded is left out and counted."""
+        found = []
+        for span in spans:
+            try:
+                found.append(self._line(span))
+            except Exception:  # noqa: BLE001 -- a user's `__repr__` may raise anything
+                self.unencodable += 1
+        return found
+
+    def _line(self, span: Span) -> bytes:
+        key = (span.name, span.kind, span.lane.name)
+        named = self._names.get(key)
+        if named is None:
+            named = self._named(*key)
+            if len(self._names) < NAMES_KEPT:
+                self._names[key] = named
+        offset = self._offset_ns
+        parts = [f'{named},"span_id":"{span.id:016x}","start_ns":{span.start_ns + offset}']
+        if span.end_ns is not None:
+            parts.append(f'"end_ns":{span.end_ns + offset}')
+        if span.step is not None:
+            parts.append(f'"step":{int(span.step)}')
+        if span.parent is not None:
+            parts.append(f'"parent_span_id":"{span.parent.id:016x}"')
+        if span.fields:
+            parts.append(_json(_placed(dict(span.fields)))[1:-1])
+        return (",".join(parts) + "}\n").encode("utf-8", "replace")
+
+    def _named(self, name: str, kind: str | None, lane: str) -> str:
+        return f"{self._head}," + _json({"lane": lane, "name": str(name), **({} if kind is None else {"kind": str(kind)})})[1:-1]
+
+
+def _placed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Columns in their places, everything else under `attrs`; what is None is absent."""
+    attrs = fields.pop("attrs", None)
+    placed = {key: value for key, value in fields.items() if key in COLUMNS and value is not None}
+    others = {key: value for key, value in fields.items() if key not in COLUMNS}
+    if attrs or others:
+        placed["attrs"] = {**others, **(attrs or {})}
+    return placed or {"attrs": {}}
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=repr)
+    except ValueError:  # NaN or infinity, which JSON does not know
+        return json.dumps(_finite(value), separators=(",", ":"), default=repr)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value

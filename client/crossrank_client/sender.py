@@ -1,0 +1,142 @@
+"""One HTTP connection to the service, kept open. Posts a body and says what became of it; never raises.
+
+A post is also a clock sample, as NTP takes them: `sent` just before the request leaves on an open connection, `received` and `replied`
+by the service's clock in its answer, `got` when the answer is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from crossrank_client.clock import mono_ns
+
+TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 3.0
+LONGEST_PAUSE_S = 60.0
+ANSWER_BYTES = 4 << 20
+RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass
+class Outcome:
+    """What became of a post. status: None when no answer came. pause_s: what the service asked for. sample: monotonic sent and got."""
+
+    status: int | None
+    answer: dict[str, Any] = field(default_factory=dict)
+    pause_s: float | None = None
+    sample: tuple[int, int] | None = None
+
+    @property
+    def taken(self) -> bool:
+        """The service has it."""
+        return self.status == 200
+
+    @property
+    def worth_retrying(self) -> bool:
+        """The same post may work later."""
+        return self.status is None or self.status in RETRIED or self.status >= 500
+
+
+class BadUrl(ValueError):
+    """The address is not one of a service."""
+
+
+class Sender:
+    """Posts to one service. Raises BadUrl when made with an address that cannot be one."""
+
+    def __init__(self, url: str, job: str, token: str | None) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise BadUrl(f"{url!r} is not the address of a service; it looks like http://collector:4318")
+        self._secure, self._host = parts.scheme == "https", parts.hostname
+        self._port = parts.port or (443 if self._secure else 4318)
+        self._root = parts.path.rstrip("/")
+        self._job_path = quote(job, safe="")
+        self._headers = {"user-agent": "crossrank-client", **({"authorization": f"Bearer {token}"} if token else {})}
+        self._connection: http.client.HTTPConnection | None = None
+        self._aborted = False
+        self.timeout_s = TIMEOUT_S
+
+    def post_events(self, body: bytes, encoding: str) -> Outcome:
+        """Posts NDJSON."""
+        return self.post("/v1/events", body, {"content-type": "application/x-ndjson", "content-encoding": encoding})
+
+    def post_topology(self, topology: dict[str, Any]) -> Outcome:
+        """Posts a part of the job's topology."""
+        body = json.dumps(topology).encode()
+        return self.post(f"/v1/jobs/{self._job_path}/topology", body, {"content-type": "application/json"})
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> Outcome:
+        """Posts a body to a path of the service; a kept connection that was closed meanwhile is opened again once."""
+        fresh = self._connection is None
+        outcome = self._once(path, body, headers)
+        if outcome.status is None and not fresh and not self._aborted:
+            outcome = self._once(path, body, headers)
+        return outcome
+
+    def _once(self, path: str, body: bytes, headers: dict[str, str]) -> Outcome:
+        if self._aborted:
+            return Outcome(None)
+        try:
+            connection = self._connected()
+            sent = mono_ns()
+            connection.request("POST", self._root + path, body=body, headers={**self._headers, **headers})
+            response = connection.getresponse()
+            text = response.read(ANSWER_BYTES)
+            got = mono_ns()
+            if response.will_close or not response.isclosed():
+                self.close()
+            return Outcome(response.status, _answer(text), _pause(response.getheader("retry-after")), (sent, got))
+        except (OSError, http.client.HTTPException, ValueError):
+            self.close()
+            return Outcome(None)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            limit = min(CONNECT_TIMEOUT_S, self.timeout_s)
+            if self._secure:
+                context = ssl.create_default_context()
+                connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                    self._host, self._port, timeout=limit, context=context
+                )
+            else:
+                connection = http.client.HTTPConnection(self._host, self._port, timeout=limit)
+            connection.connect()
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connection = connection
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(self.timeout_s)
+        return self._connection
+
+    def abort(self) -> None:
+        """Called by another thread: ends a post that is waiting; nothing is posted any more."""
+        self._aborted = True
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Closes the connection; the next post opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _answer(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _pause(asked: str | None) -> float | None:
+    return min(float(asked), LONGEST_PAUSE_S) if asked and asked.isascii() and asked.isdecimal() else None

@@ -1,0 +1,104 @@
+"""Notices that a thread stands still, and shows where: its open spans are posted as open, with the Python stack of the thread.
+
+Each lane has a rhythm: the longest pause between two completed spans among its last GAPS. A lane with an open span on which nothing has
+completed for FACTOR times that, and at least `least_s`, stands still. Its open spans are posted once for each standstill;
+when one ends after all, the usual event with the same id takes the place of the open one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterable
+
+from crossrank_client.clock import mono_ns
+from crossrank_client.span import Lane, Span
+
+GAPS = 256
+FACTOR = 3.0
+LANES_KEPT = 1024
+STACK_CHARACTERS = 4000
+SPANS_POSTED = 256
+
+
+class _Rhythm:
+    __slots__ = ("gaps_ns", "last_ns")
+
+    def __init__(self, last_ns: int) -> None:
+        self.last_ns = last_ns
+        self.gaps_ns: deque[int] = deque(maxlen=GAPS)
+
+
+class Watch:
+    """Standstills of one process. least_s: no standstill is shorter."""
+
+    def __init__(self, least_s: float) -> None:
+        self._least_ns = int(least_s * 1e9)
+        self._rhythms: dict[str, _Rhythm] = {}
+        self._posted: set[int] = set()
+        self.standstills = 0
+
+    def saw(self, span: Span) -> None:
+        """A span has completed."""
+        if span.end_ns is None:
+            return
+        rhythm = self._rhythms.get(span.lane.name)
+        if rhythm is None:
+            if len(self._rhythms) < LANES_KEPT:
+                self._rhythms[span.lane.name] = _Rhythm(span.end_ns)
+        elif span.end_ns > rhythm.last_ns:
+            rhythm.gaps_ns.append(span.end_ns - rhythm.last_ns)
+            rhythm.last_ns = span.end_ns
+
+    def standing(self, lanes: Iterable[Lane], begun: Iterable[Span]) -> list[Span]:
+        """Open spans of lanes that stand still and were not posted yet, outermost first, each with the stack in its fields."""
+        now = mono_ns()
+        opened = [span for lane in lanes for span in _open_on(lane)] + list(begun)
+        open_ids = {span.id for span in opened}
+        self._posted &= open_ids
+        found = [span for span in opened if span.id not in self._posted and self._stands(span, now)][:SPANS_POSTED]
+        if not found:
+            return []
+        self.standstills += 1
+        self._posted |= {span.id for span in found}
+        stacks = _stacks({span.lane.thread for span in found})
+        return [_shown(span, stacks.get(span.lane.thread), now) for span in found]
+
+    def _stands(self, span: Span, now: int) -> bool:
+        rhythm = self._rhythms.get(span.lane.name)
+        last, longest = (span.start_ns, 0) if rhythm is None else (rhythm.last_ns, max(rhythm.gaps_ns, default=0))
+        # A lane that has completed nothing yet may be compiling or loading: only its innermost spans tell nothing, all are young.
+        return now - max(last, span.start_ns if span.lane.top is span else last) > max(self._least_ns, FACTOR * longest)
+
+
+def _open_on(lane: Lane) -> list[Span]:
+    found: list[Span] = []
+    span = lane.top
+    while span is not None and len(found) < SPANS_POSTED:
+        if span.end_ns is None:
+            found.append(span)
+        span = span.parent
+    return found[::-1]
+
+
+def _shown(span: Span, stack: str | None, now: int) -> Span:
+    """A copy of an open span to post."""
+    copy = Span.__new__(Span)
+    for name in ("name", "kind", "end_ns", "id", "lane", "parent", "start_ns", "step"):
+        setattr(copy, name, getattr(span, name))
+    copy.fields = {**span.fields, "standing_s": round((now - span.start_ns) / 1e9, 3)}
+    if stack is not None:
+        copy.fields["python_stack"] = stack
+    return copy
+
+
+def _stacks(threads: set[int]) -> dict[int, str]:
+    frames = sys._current_frames()  # noqa: SLF001 -- the only way to see another thread's stack
+    own = threading.get_ident()
+    return {
+        thread: "".join(traceback.format_stack(frames[thread]))[-STACK_CHARACTERS:]
+        for thread in threads
+        if thread in frames and thread != own
+    }
