@@ -1,0 +1,81 @@
+// Starts the page: one state (the address), one door (the api), one view at a time.
+
+import { openApi } from './core/api.js';
+import { h, replace } from './core/dom.js';
+import { follow } from './core/live.js';
+import { failure } from './core/load.js';
+import { openState } from './core/state.js';
+import { openKeys } from './parts/keys.js';
+import { openShell } from './parts/shell.js';
+import { openToJob } from './parts/job.js';
+
+const MODULES = {
+  jobs: () => import('./views/jobs.js'),
+  overview: () => import('./views/overview.js'),
+  timeline: () => import('./views/timeline.js'),
+  why: () => import('./views/why.js'),
+  clocks: () => import('./views/clocks.js'),
+  hang: () => import('./views/hang.js'),
+  compare: () => import('./views/compare.js'),
+  quality: () => import('./views/quality.js'),
+};
+
+const api = openApi();
+const state = openState();
+const main = document.getElementById('main');
+const job = openToJob(api);
+const context = { api, job, state: state.now, go: state.go, href: state.href };
+const shell = openShell(document.getElementById('top'), context);
+let shown = { key: null, view: null };
+let stopFollowing = () => {};
+let followed = null;
+
+/** Draws what the address says: another view is mounted, the same one is told. */
+async function show(now) {
+  const id = now.job === undefined ? 'jobs' : now.view;
+  const key = JSON.stringify([id, now.job, now.attempt]);
+  followJob(now);
+  shell.update(now);
+  document.title = [id === 'jobs' ? 'Jobs' : shell.titleOf(id), now.job, 'crossrank'].filter(Boolean).join(' · ');
+  if (shown.key === key) {
+    shown.view?.update(now);
+    return;
+  }
+  shown.view?.destroy?.();
+  const mine = { key, view: null };
+  shown = mine;
+  const host = h('div', { class: 'stack', 'data-view': id });
+  replace(main, host);
+  scrollTo(0, 0);
+  try {
+    const { mount } = await MODULES[id]();
+    if (shown !== mine) return;
+    mine.view = mount(host, context, state.now());
+  } catch (fault) {
+    if (shown === mine) replace(host, failure(fault, 'this view', () => location.reload()));
+  }
+}
+
+/** Follows the job of the address, or the list of jobs; on news the answers are asked for again where they are shown. */
+function followJob(now) {
+  const path = now.job === undefined ? '/v1/live' : api.jobPath(now.job, 'live');
+  if (path === followed) return;
+  followed = path;
+  stopFollowing();
+  job.follow(now.job ?? null, now.attempt);
+  stopFollowing = follow(api, path, (message) => news(message), (live) => shell.live(live));
+}
+
+function news(message) {
+  if (document.hidden) return void (missed = true);
+  missed = false;
+  api.forget();
+  job.refresh(message);
+  shown.view?.refresh?.(state.now(), message);
+}
+
+let missed = false;
+document.addEventListener('visibilitychange', () => missed && !document.hidden && news({ event: 'resumed', data: null }));
+state.onChange(show);
+openKeys(context);
+show(state.now());
