@@ -24,11 +24,13 @@ from crossrank import __version__, timesource
 from crossrank.api import (
     analysis_routes,
     errors,
+    export_routes,
     health_routes,
     import_routes,
     ingest_routes,
     job_routes,
     verdict_routes,
+    view_routes,
     whatif_routes,
 )
 from crossrank.api.connection import GuardedConnection, Waiting
@@ -78,6 +80,8 @@ ROUTERS = (
     verdict_routes.router,
     whatif_routes.router,
     analysis_routes.router,
+    export_routes.router,
+    view_routes.router,
     job_routes.router,
     page_routes.router,
 )

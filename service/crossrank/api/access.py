@@ -46,6 +46,8 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", f"{_JOB}/bandwidth"): "read",
     ("GET", f"{_JOB}/anomalies"): "read",
     ("GET", f"{_JOB}/causes"): "read",
+    ("GET", f"{_JOB}/timeline"): "read",
+    ("GET", f"{_JOB}/timeline/search"): "read",
     ("DELETE", _JOB): "admin",
     ("GET", "/metrics"): "read",
     ("GET", "/"): "open",

@@ -30,7 +30,17 @@ _FORMS: Final[tuple[tuple[str, str, Callable[[pa.Table], bytes]], ...]] = (
     ("/v1/events", encode.ARROW_TYPE, encode.arrow_stream),
     ("/v1/traces", encode.PROTOBUF_TYPE, encode.otlp_protobuf),
 )
-_QUESTIONS: Final = ("", "/clocks", "/steps", "/steps/1/critical-path", "/collectives", "/stragglers", "/bottlenecks", "/events")
+_QUESTIONS: Final = (
+    "",
+    "/clocks",
+    "/steps",
+    "/steps/1/critical-path",
+    "/collectives",
+    "/stragglers",
+    "/bottlenecks",
+    "/events",
+    "/timeline",
+)
 
 
 def run_warmup() -> None:

@@ -1,0 +1,58 @@
+"""What the page draws: the timeline of a window, one span and what it waited for, the heatmap, figures, data quality."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from crossrank.api.job_routes import ERRORS, INT64, Aligned, Attempt
+from crossrank.api.reply import JsonReply
+from crossrank.api.rooms import JobParam, RoomsParam, view_of
+from crossrank.api.view_shapes import Search, Timeline
+from crossrank.query.answers import timeline
+from crossrank.query.timeline_index import timeline_index
+
+router = APIRouter(tags=["views"])
+Offset = Annotated[int | None, Query(**INT64, description="ns after `base_ns`.")]
+EpochNs = Annotated[int | None, Query(**INT64, description="ns since the epoch.")]
+Ranks = Annotated[str, Query(max_length=4096, description="Ranks as `0-31,40`; all by default.")]
+Text = Annotated[str, Query(max_length=256, description="Part of a name, operation or group, or a whole span id.")]
+
+
+@router.get("/v1/jobs/{job:path}/timeline/search", responses={200: {"model": Search}, **ERRORS})
+def get_search(
+    rooms: RoomsParam,
+    job: JobParam,
+    q: Annotated[str, Query(min_length=1, max_length=256)],
+    limit: Annotated[int, Query(ge=1, le=timeline.MOST_FOUND)] = 50,
+    aligned: Aligned = "repaired",
+    attempt: Attempt = None,
+) -> Response:
+    """Spans whose name, operation or group holds `q`, by time."""
+    return JsonReply(timeline.search(view_of(rooms, job, attempt), q, aligned, limit))
+
+
+@router.get("/v1/jobs/{job:path}/timeline", responses={200: {"model": Timeline}, **ERRORS})
+def get_timeline(
+    rooms: RoomsParam,
+    job: JobParam,
+    from_ns: EpochNs = None,
+    to_ns: EpochNs = None,
+    from_: Annotated[int | None, Query(alias="from", **INT64, description="Instead of from_ns: ns after `base_ns`.")] = None,
+    to: Offset = None,
+    width: Annotated[int, Query(ge=1, le=16_384, description="Pixels.")] = 1200,
+    ranks: Ranks = "",
+    rows: Annotated[int, Query(ge=1, le=timeline.MOST_ROWS, description="Most rows; a row is a lane of a rank.")] = 256,
+    aligned: Aligned = "repaired",
+    kinds: Annotated[str, Query(max_length=256, description="Only these kinds, with commas.")] = "",
+    q: Text = "",
+    attempt: Attempt = None,
+) -> Response:
+    """A window of the timeline, reduced to what so many pixels show: bars, arrows, critical path, steps, clock bounds."""
+    view = view_of(rooms, job, attempt)
+    base = timeline_index(view.derived, aligned).base_ns
+    first = from_ if from_ is not None else None if from_ns is None else from_ns - base
+    last = to if to is not None else None if to_ns is None else to_ns - base
+    return JsonReply(timeline.timeline(view, timeline.Window(first, last, width, ranks, rows, aligned, kinds, q)))

@@ -1,0 +1,88 @@
+"""The shapes of what the page draws. Times are integer ns after `base_ns` unless named otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from crossrank.api.shapes import Carried, Shape
+
+
+class Bars(Shape):
+    """Columns of equal length, one entry a bar."""
+
+    row: list[int]
+    depth: list[int]
+    start: list[int]
+    end: list[int]
+    kind: list[int] = Field(description="Into `kinds`; the one with most time where several spans became one bar.")
+    name: list[int] = Field(description="Into `names`; of the longest span of the bar.")
+    count: list[int] = Field(description="Spans in the bar.")
+    step: list[int | None]
+    id: list[str | None] = Field(description="Span id of a bar of one span.")
+    open: list[int] = Field(description="1: not ended yet, drawn to the end of the data.")
+
+
+class TimelineRow(Shape):
+    """A lane of a rank."""
+
+    rank: int
+    lane: str
+    depth: int = Field(description="Levels of nesting on the row.")
+
+
+class PathBar(Shape):
+    """A stretch of a critical path; `row` is null when its lane is not shown."""
+
+    step: int
+    row: int | None
+    rank: int
+    lane: str
+    kind: str
+    name: str
+    start: int
+    end: int
+    id: str | None
+
+
+class Timeline(Carried):
+    """A window of the timeline as a screen can show it."""
+
+    base_ns: str = Field(description="ns since the epoch, as text: it does not fit JavaScript's numbers.")
+    from_ns: int
+    to_ns: int
+    end_ns: int = Field(description="Last end of the job.")
+    aligned: str
+    pixel_ns: int = Field(description="Spans shorter than this that begin in the same pixel are one bar.")
+    ranks: list[int]
+    rows: list[TimelineRow]
+    total_rows: int
+    kinds: list[str]
+    names: list[str]
+    spans: Bars
+    arrows: list[dict[str, Any]]
+    path: list[PathBar]
+    steps: list[dict[str, int]]
+    bounds: list[dict[str, int | None]]
+
+
+class FoundSpan(Shape):
+    """A span that was searched for."""
+
+    rank: int
+    lane: str
+    name: str
+    kind: str
+    step: int | None
+    start: int
+    end: int
+    id: str
+
+
+class Search(Carried):
+    """Spans found, by time."""
+
+    base_ns: str
+    found: list[FoundSpan]
+    total: int
