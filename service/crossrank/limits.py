@@ -42,6 +42,8 @@ class Limits:
     retain_job_bytes: int | None = None  # of segments of one job; beyond it its oldest ones are removed; None keeps them
     query_rows: int = 10_000  # default page of a list answer
     query_rows_max: int = 262_144
+    export_spans: int = 2_000_000  # of an export for a trace viewer, which holds them all in memory; later ones are left out
+    export_ranks: int = 16  # ranks in such an export when none are named: the most informative ones
     derive_events: int = 20_000_000  # most events one derivation reads; older steps are left out and the answer says so
     derived_jobs: int = 16  # jobs whose derived answers are kept in memory
     disk_free_bytes: int = 512 << 20  # writes stop below it

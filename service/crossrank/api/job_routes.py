@@ -7,13 +7,12 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 from fastapi import APIRouter, Body, Header, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from crossrank.api import shapes
 from crossrank.api.reply import JsonReply
 from crossrank.api.rooms import CallerParam, JobParam, Rooms, RoomsParam, view_of
 from crossrank.errors import BadParameter
-from crossrank.query import export
 from crossrank.query.aligned import How
 from crossrank.query.answers import bottlenecks, clocks, collectives, critical_path, events, jobs, steps, summary
 from crossrank.query.topology_post import merged_topology
@@ -136,22 +135,6 @@ def get_trace(rooms: RoomsParam, job: JobParam, trace_id: str, limit: Limit = No
     if len(wanted) != 16:
         raise BadParameter("trace_id must be 32 hexadecimal digits", field="trace_id")
     return JsonReply(events.trace(view_of(rooms, job, None), wanted, rows_limit(rooms, limit)))
-
-
-@router.get("/v1/jobs/{job:path}/export", response_class=StreamingResponse, responses=ERRORS)
-def get_export(
-    rooms: RoomsParam,
-    job: JobParam,
-    format: Annotated[str, Query(pattern="^(parquet|arrow)$", description="parquet or arrow.")] = "parquet",  # noqa: A002
-    first: From = None,
-    last: To = None,
-    attempt: Attempt = None,
-) -> Response:
-    """All events with raw and aligned times, as one streamed file."""
-    batches = export.aligned_batches(view_of(rooms, job, attempt), first_step=first, last_step=last)
-    stream = export.parquet_stream(batches) if format == "parquet" else export.arrow_stream(batches)
-    media = "application/vnd.apache.parquet" if format == "parquet" else "application/vnd.apache.arrow.stream"
-    return StreamingResponse(stream, media_type=media, headers={"Content-Disposition": f'attachment; filename="events.{format}"'})
 
 
 @router.post("/v1/jobs/{job:path}/topology", responses={200: {"model": shapes.TopologyReceipt}, **ERRORS})

@@ -12,6 +12,7 @@ import numpy.typing as npt
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Int8Array = npt.NDArray[np.int8]
+UInt8Array = npt.NDArray[np.uint8]
 Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 

@@ -38,7 +38,7 @@ def with_alignment(events: pa.Table, derived: Derived, how: How = "repaired") ->
     """
     timeline = derived.timeline
     rank = events["rank"].to_numpy().astype(np.int32)
-    span, found = derived.index.find(rank, _ids(events))
+    span, found = derived.index.find(rank, event_ids(events))
     start, start_known = _ints(events, "start_ns")
     end, end_known = _ints(events, "end_ns")
     domain, domain_known = _domains(events, timeline.trace.domains)
@@ -69,7 +69,8 @@ def with_alignment(events: pa.Table, derived: Derived, how: How = "repaired") ->
     return events
 
 
-def _ids(events: pa.Table) -> Int64Array:
+def event_ids(events: pa.Table) -> Int64Array:
+    """[n] span ids as the trace numbers them: 8 bytes, big-endian, signed."""
     ids = events["span_id"].combine_chunks()
     if not len(ids):
         return np.empty(0, dtype=np.int64)
