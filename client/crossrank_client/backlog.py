@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 MEMORY_BYTES = 4 << 20
+POST_BYTES, POST_EVENTS = 1 << 20, 40_000  # far below what the service takes at once
 
 
 @dataclass
@@ -51,12 +52,12 @@ class Batch:
 class Backlog:
     """The queue of one process. spool: folder for the job's batches, None for memory only. spool_bytes: how much of it to use."""
 
-    def __init__(self, spool: Path | None, spool_bytes: int, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, spool: Path | None, spool_bytes: int, memory_bytes: int) -> None:
         self._spool, self._spool_bytes, self._memory_bytes = spool, spool_bytes, memory_bytes
         self._waiting: deque[Batch] = deque()
         self._folder: Path | None = None
         self._locks: list[int] = []
-        self._number = 0
+        self._number = self._joined = 0
         self._in_memory_bytes = self._on_disk_bytes = 0
         self.dropped_events = 0  # did not fit, or were lost by the disk
         self.disk_faults = 0
@@ -80,17 +81,34 @@ class Backlog:
             self._drop_first_in_memory()
 
     def first(self) -> Batch | None:
-        """The oldest batch, which stays in the queue."""
-        return self._waiting[0] if self._waiting else None
+        """The oldest batches as one to post; they stay in the queue. None if nothing waits.
+
+        gzip members and zstd frames may follow one another in a body, so that a long backlog is caught up with in few posts.
+        """
+        self._joined = 0
+        joined: list[bytes] = []
+        events = size = 0
+        encoding = ""
+        while self._joined < len(self._waiting):
+            batch = self._waiting[self._joined]
+            if joined and (
+                size + batch.size_bytes > POST_BYTES or events + batch.events > POST_EVENTS or batch.encoding != encoding
+            ):
+                break
+            body = batch.read()
+            if body is None:  # the disk lost it
+                self._drop_at(self._joined)
+                continue
+            joined.append(body)
+            events, size, encoding = events + batch.events, size + batch.size_bytes, batch.encoding
+            self._joined += 1
+        return Batch(events, encoding, size, b"".join(joined)) if joined else None
 
     def done(self) -> None:
-        """Takes out the oldest batch: sent, or refused for good."""
-        self._take(self._waiting.popleft())
-
-    def drop_first(self) -> None:
-        """Takes out the oldest batch, whose events are lost."""
-        self.dropped_events += self._waiting[0].events
-        self.done()
+        """Takes out what `first` gave last: sent, or refused for good."""
+        for _ in range(self._joined):
+            self._take(self._waiting.popleft())
+        self._joined = 0
 
     def persist(self) -> None:
         """Writes everything still in memory to disk, at the end of the process; what does not fit is dropped."""

@@ -13,7 +13,6 @@ import functools
 import itertools
 import logging
 import os
-import secrets
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crossrank_client.backlog import Backlog, spool_of
+from crossrank_client.backlog import MEMORY_BYTES, Backlog, spool_of
 from crossrank_client.clock import Clock, machine_clock, mono_ns, pause
 from crossrank_client.encode import Encoder
 from crossrank_client.sender import Outcome, Sender
@@ -56,6 +55,7 @@ class Client:
         token: str | None = None,
         spool_dir: str | os.PathLike[str] | None = None,
         spool_bytes: int = SPOOL_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
         ring_spans: int = RING_SPANS,
         standstill_s: float = 3.0,
     ) -> None:
@@ -63,12 +63,12 @@ class Client:
         self.machine_clock: Clock = machine_clock(job, attempt)
         # Without a shared offset, ranks of a host need not share a clock.
         self.clock = clock or (host if self.machine_clock.shared else f"{host}:{rank}")
-        self._ring_spans, self._standstill_s, self._spool_bytes = ring_spans, standstill_s, spool_bytes
+        self._ring_spans, self._standstill_s = ring_spans, standstill_s
+        self._spool_bytes, self._memory_bytes = spool_bytes, memory_bytes
         root = Path(tempfile.gettempdir()) / f"crossrank-spool-{os.getuid()}" if spool_dir is None else spool_dir
         self._spool = spool_of(job, root) if spool_bytes > 0 else None
         self._new_sender = functools.partial(Sender, url, job, token)
         self._new_sender()  # an address that cannot be one shows now
-        self.span = functools.partial(Span, self)
         self.current_step: int | None = None
         self._marked: StepSpan | None = None
         self._lock = threading.Lock()
@@ -84,6 +84,10 @@ class Client:
         _living.add(self)
 
     # --- recording ---
+
+    def span(self, name: str, kind: str | None = None, **fields: Any) -> Span:
+        """A span of this client; see `crossrank_client.span`."""
+        return Span(name, kind, **fields).by(self)
 
     def step(self, number: int | None = None, **fields: Any) -> StepSpan:
         """Begins step `number` (the next one if None). With `with` it ends there, without when the next step begins."""
@@ -106,7 +110,7 @@ class Client:
     def begin(self, name: str, kind: str | None = None, *, lane: str | None = None, **fields: Any) -> Span:
         """Opens a span that ends when `end()` of it is called, from any thread: for work that completes elsewhere."""
         span = self._made(name, kind, mono_ns(), self._lane(lane), fields)
-        self.begun[span.id] = span
+        self.begun.add(span)
         return span
 
     def record(self, name: str, kind: str | None, start_ns: int, end_ns: int, *, lane: str | None = None, **fields: Any) -> None:
@@ -196,9 +200,8 @@ class Client:
 
     def _made(self, name: str, kind: str | None, start_ns: int, lane: Lane, fields: dict[str, Any]) -> Span:
         step = fields.pop("step", self.current_step)
-        span = Span(self, name, kind)
-        span.fields, span.lane, span.parent, span.step = fields, lane, lane.top, step
-        span.id, span.start_ns = self.next_id(), start_ns
+        span = Span(name, kind).by(self)
+        span.fields, span.lane, span.parent, span.step, span.start_ns = fields, lane, lane.top, step, start_ns
         return span
 
     def new_lane(self) -> Lane:
@@ -226,12 +229,10 @@ class Client:
         """A ring, ids and lanes that nobody has used: of a new client, and of a child after a fork."""
         self._lane_prefix = lane_prefix
         self.ring: deque[Span] = deque(maxlen=self._ring_spans)
-        # A random beginning of 62 bits: processes of a rank do not meet in their few million ids.
-        self.next_id: Callable[[], int] = itertools.count(secrets.randbits(62) + 1).__next__
         self.next_ordinal: Callable[[], int] = itertools.count(1).__next__
         self.threads = threading.local()
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self.begun: dict[int, Span] = {}
+        self.begun: set[Span] = set()
         self.append = self._append_first
         self._worker = self._new_worker()
 
@@ -240,7 +241,7 @@ class Client:
         return Worker(
             self,
             self._new_sender(),
-            Backlog(self._spool, self._spool_bytes),
+            Backlog(self._spool, self._spool_bytes, self._memory_bytes),
             Encoder(constant, self.machine_clock.offset_ns),
             self.machine_clock,
             Watch(self._standstill_s),

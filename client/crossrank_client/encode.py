@@ -6,8 +6,10 @@ of five integers. What cannot be JSON is sent as its `repr`, since an attribute 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,7 +29,15 @@ class Encoder:
         self._head = _json(constant)[:-1]
         self._offset_ns = offset_ns
         self._names: dict[tuple[str, str | None, str], str] = {}
+        # A random beginning of 62 bits: processes of a rank do not meet in their few million ids.
+        self._ids = itertools.count(secrets.randbits(62) + 1)
         self.unencodable = 0
+
+    def id_of(self, span: Span) -> int:
+        """The id of a span, given when it is first asked for. Only for one thread."""
+        if span.id is None:
+            span.id = next(self._ids)
+        return span.id
 
     def lines(self, spans: Iterable[Span]) -> list[bytes]:
         """One line a span, each with its newline. A span that cannot be encoded is left out and counted."""
@@ -47,13 +57,13 @@ class Encoder:
             if len(self._names) < NAMES_KEPT:
                 self._names[key] = named
         offset = self._offset_ns
-        parts = [f'{named},"span_id":"{span.id:016x}","start_ns":{span.start_ns + offset}']
+        parts = [f'{named},"span_id":"{self.id_of(span):016x}","start_ns":{span.start_ns + offset}']
         if span.end_ns is not None:
             parts.append(f'"end_ns":{span.end_ns + offset}')
         if span.step is not None:
             parts.append(f'"step":{int(span.step)}')
         if span.parent is not None:
-            parts.append(f'"parent_span_id":"{span.parent.id:016x}"')
+            parts.append(f'"parent_span_id":"{self.id_of(span.parent):016x}"')
         if span.fields:
             parts.append(_json(_placed(dict(span.fields)))[1:-1])
         return (",".join(parts) + "}\n").encode("utf-8", "replace")

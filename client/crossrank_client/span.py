@@ -33,51 +33,70 @@ class Lane:
 class Span:
     """A span; a context manager, and a decorator that makes a span of every call. Times are monotonic nanoseconds.
 
-    fields: columns of the event (`group`, `seq`, `op`, `peer`, `bytes`, …); everything else becomes an attribute.
+    fields: columns of the event (`group`, `seq`, `op`, `peer`, `bytes`, …); everything else becomes an attribute. A span belongs to
+    the active client (see `activate`) unless a client made it; without one it does nothing.
     """
 
     __slots__ = ("_client", "end_ns", "fields", "id", "kind", "lane", "name", "ordinal", "parent", "start_ns", "step")
 
-    def __init__(self, client: Client, name: str, kind: str | None = None, **fields: Any) -> None:
-        self._client = client
+    start_ns: int  # monotonic
+    lane: Lane
+    parent: Span | None
+    step: int | None
+    ordinal: int  # of its closing: what is missing among them fell out of the ring
+
+    def __init__(self, name: str, kind: str | None = None, **fields: Any) -> None:
         self.name = name
         self.kind = kind
         self.fields = fields
         self.end_ns: int | None = None
+        self.id: int | None = None  # given by the thread that encodes it, to itself or as a parent
+        self._client = _active
 
     def __enter__(self) -> Span:
         client = self._client
+        if client is None:
+            return self
         try:
             lane = client.threads.lane
         except AttributeError:
             lane = client.new_lane()
         self.lane = lane
         self.parent = lane.top
-        lane.top = self
         self.step = client.current_step
-        self.id = client.next_id()
         self.start_ns = mono_ns()
+        lane.top = self  # last: from here on the background thread may look at it
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _fault: BaseException | None, _trace: TracebackType | None) -> None:
+        client = self._client
+        if client is None:
+            return
         self.end_ns = mono_ns()
+        self.lane.top = self.parent
         if kind is not None:
             self.fields["error"] = kind.__name__
-        self.lane.top = self.parent
-        client = self._client
         self.ordinal = client.next_ordinal()
         client.append(self)
 
     def __call__(self, called: Called) -> Called:
-        """`called` with a span around each call."""
-        client, name, kind, fields = self._client, self.name, self.kind, self.fields
+        """`called` with a span around each call, by the client that is active then."""
+        made_by, name, kind, fields = self._client, self.name, self.kind, self.fields
 
         @functools.wraps(called)
         def spanned(*args: Any, **kwargs: Any) -> Any:
-            with Span(client, name, kind, **fields):
+            span = Span(name, kind, **fields)
+            if made_by is not None and made_by is not _active:
+                span.by(made_by)
+            with span:
                 return called(*args, **kwargs)
 
         return spanned  # type: ignore[return-value]
+
+    def by(self, client: Client) -> Span:
+        """Makes it a span of this client."""
+        self._client = client
+        return self
 
     def set(self, **fields: Any) -> None:
         """Adds columns or attributes that are known only now."""
@@ -85,10 +104,10 @@ class Span:
 
     def end(self, at_ns: int | None = None) -> None:
         """Closes a span that `begin` opened, from any thread; a second time does nothing."""
-        if self.end_ns is None:
+        client = self._client
+        if client is not None and self.end_ns is None:
             self.end_ns = mono_ns() if at_ns is None else at_ns
-            client = self._client
-            client.begun.pop(self.id, None)
+            client.begun.discard(self)
             self.ordinal = client.next_ordinal()
             client.append(self)
 
@@ -98,42 +117,33 @@ class StepSpan(Span):
 
     __slots__ = ("managed",)
 
-    def __init__(self, client: Client, step: int, **fields: Any) -> None:
-        super().__init__(client, "step", "step", **fields)
+    def __init__(self, client: Client | None, step: int | None, **fields: Any) -> None:
+        super().__init__("step", "step", **fields)
         self.managed = False
-        client.current_step = step
-        super().__enter__()
+        self._client = client
+        if client is not None:
+            client.current_step = step
+            super().__enter__()
 
     def __enter__(self) -> Span:
         self.managed = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
-        if self.end_ns is None:
+        if self._client is not None and self.end_ns is None:
             super().__exit__(kind, fault, trace)
             self._client.step_ended(self)
 
 
-class NoSpan:
-    """What `span` gives before `init` and after `shutdown`: takes everything, does nothing."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> NoSpan:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
-        pass
-
-    def __call__(self, called: Called) -> Called:
-        """`called` itself."""
-        return called
-
-    def set(self, **fields: Any) -> None:
-        """Does nothing."""
-
-    def end(self, at_ns: int | None = None) -> None:
-        """Does nothing."""
+_active: Client | None = None
 
 
-NO_SPAN = NoSpan()
+def activate(client: Client | None) -> None:
+    """Makes `client` the one that spans belong to from now on."""
+    global _active  # noqa: PLW0603 -- one client a process
+    _active = client
+
+
+def active() -> Client | None:
+    """The client of this process."""
+    return _active

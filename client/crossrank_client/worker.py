@@ -6,6 +6,7 @@ its own ends it, and none leaves it.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections import deque
@@ -30,7 +31,7 @@ CHUNK = 64
 CHUNK_PAUSE_S = 0.0005
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 TOPOLOGIES_WAITING = 10_000
-ADOPT_EVERY_S = 30.0
+_log = logging.getLogger("crossrank_client")
 
 
 class Worker:
@@ -125,14 +126,18 @@ class Worker:
             try:
                 self._turn()
             except Exception:  # noqa: BLE001 -- the training must not notice
-                self.counts["faults"] += 1
+                self._fault()
                 pause(POLL_S)
         try:
             self._finish()
         except Exception:  # noqa: BLE001
-            self.counts["faults"] += 1
+            self._fault()
         self._backlog.close()
         self._sender.close()
+
+    def _fault(self) -> None:
+        self.counts["faults"] += 1
+        _log.debug("crossrank: a fault of the client's own", exc_info=True)
 
     def _turn(self) -> None:
         urgent = self._urgent
@@ -156,7 +161,7 @@ class Worker:
         step = self._clock.wall_step_ns()
         if step is not None:
             self._note("clock.step", "mark", size_ns=step)
-        for span in self.watch.standing(self._client.lanes(), list(self._client.begun.values())):
+        for span in self.watch.standing(self._client.lanes(), list(self._client.begun), self._encoder.id_of):
             span.ordinal = self._client.next_ordinal()
             self._client.ring.append(span)
 
@@ -170,10 +175,10 @@ class Worker:
         """Empties the ring into batches."""
         ring = self._client.ring
         self._last_batch_ns = mono_ns()
-        while ring:
-            spans: list[Span] = []
-            while ring and len(spans) < BATCH_EVENTS:
-                spans.append(ring.popleft())
+        left = len(ring)  # what comes meanwhile is for the next time
+        while left > 0:
+            spans = [ring.popleft() for _ in range(min(left, BATCH_EVENTS))]
+            left -= len(spans)
             self.drained += len(spans)
             self._put(spans)
 
@@ -208,11 +213,7 @@ class Worker:
     def _send_waiting(self) -> None:
         """Posts batches, oldest first, until there are none or one has to wait."""
         while (batch := self._backlog.first()) is not None and self._time_left():
-            body = batch.read()
-            if body is None:
-                self._backlog.drop_first()
-                continue
-            outcome = self._sender.post_events(body, batch.encoding)
+            outcome = self._sender.post_events(batch.body or b"", batch.encoding)
             self.counts["posts"] += 1
             self.last_status = outcome.status
             if not outcome.taken and outcome.worth_retrying:
@@ -258,7 +259,7 @@ class Worker:
             try:
                 hook(answer)
             except Exception:  # noqa: BLE001 -- a hook must not end the thread
-                self.counts["faults"] += 1
+                self._fault()
         received, replied = answer.get("received_ns"), answer.get("sent_ns")
         if outcome.sample is not None and isinstance(received, int) and isinstance(replied, int) and not self._stopping:
             sent, got = (at + self._clock.offset_ns for at in outcome.sample)
