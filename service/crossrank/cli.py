@@ -207,20 +207,36 @@ def diff(
 @app.command()
 def export(
     job: Job,
-    folder: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the Parquet files; made when absent.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="PATH", help="Folder of the Parquet files, made when absent; or the trace file."),
+    ],
+    format_: Annotated[str, typer.Option("--format", metavar="F", help="parquet, perfetto or chrome.")] = "parquet",
     url: Url = None,
     data: Folder = None,
     first: From = None,
     last: To = None,
+    ranks: Annotated[str | None, typer.Option("--ranks", metavar="0,8-15", help="Ranks of a trace.")] = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", metavar="K", min=1, show_default="16", help="So many ranks in a trace: those that tell most."),
+    ] = None,
+    aligned: Annotated[
+        str, typer.Option("--aligned", metavar="HOW", help="Times in a trace: repaired, fit (clocks only) or raw.")
+    ] = "repaired",
 ) -> None:
-    """Write a job's events as Parquet, raw and aligned times side by side, for pandas, polars, DuckDB or Spark.
+    """Write a job as Parquet for data frames, or chosen ranks of it as a trace to look at in Perfetto.
 
-    crossrank export llm -o lake/
-    crossrank export llm -o lake/ --data ./data --from 100 --to 200
+    Parquet holds all events, raw and aligned times side by side, for pandas, polars, DuckDB or Spark.
+    A trace holds the slow ranks and those on the critical path first, with arrows from whom others waited for.
+
+    crossrank export llm -o lake/ --from 100 --to 200
+    crossrank export llm -o llm.pftrace --format perfetto --from 100 --to 110
+    crossrank export llm -o llm.json --format chrome --ranks 0,8-15 --data ./data
     """
-    from crossrank.commands.export import run_export
+    from crossrank.commands.export_trace import run_export_as
 
-    run_export(job, folder, url=url, data=data, first=first, last=last)
+    run_export_as(format_, job, output, url=url, data=data, steps=(first, last), ranks=ranks, top=top, aligned=aligned)
 
 
 @app.command(name="ls")
