@@ -77,11 +77,11 @@ ROUTERS = (
     ingest_routes.router,
     import_routes.router,
     health_routes.router,
+    view_routes.router,  # `figures/steps` of a job before `steps` of a job that ends in `/figures`
     verdict_routes.router,
     whatif_routes.router,
     analysis_routes.router,
     export_routes.router,
-    view_routes.router,
     job_routes.router,
     page_routes.router,
 )

@@ -46,6 +46,8 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", f"{_JOB}/bandwidth"): "read",
     ("GET", f"{_JOB}/anomalies"): "read",
     ("GET", f"{_JOB}/causes"): "read",
+    ("GET", f"{_JOB}/heatmap"): "read",
+    ("GET", f"{_JOB}/figures/{{name}}"): "read",
     ("GET", f"{_JOB}/timeline"): "read",
     ("GET", f"{_JOB}/timeline/search"): "read",
     ("DELETE", _JOB): "admin",

@@ -7,18 +7,49 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from crossrank.api.job_routes import ERRORS, INT64, Aligned, Attempt
+from crossrank.api.job_routes import ERRORS, INT64, Aligned, Attempt, From, To
 from crossrank.api.reply import JsonReply
-from crossrank.api.rooms import JobParam, RoomsParam, view_of
-from crossrank.api.view_shapes import Search, Timeline
-from crossrank.query.answers import timeline
+from crossrank.api.rooms import CallerParam, JobParam, RoomsParam, view_of
+from crossrank.api.view_shapes import Figure, Heatmap, Search, Timeline
+from crossrank.errors import NotFound
+from crossrank.figures.palette import Theme
+from crossrank.query.answers import figures, heatmap, timeline
+from crossrank.query.answers.breakdown_means import By
 from crossrank.query.timeline_index import timeline_index
 
 router = APIRouter(tags=["views"])
 Offset = Annotated[int | None, Query(**INT64, description="ns after `base_ns`.")]
 EpochNs = Annotated[int | None, Query(**INT64, description="ns since the epoch.")]
 Ranks = Annotated[str, Query(max_length=4096, description="Ranks as `0-31,40`; all by default.")]
+Rows = Annotated[int, Query(ge=1, le=4096, description="Most rows.")]
+Columns = Annotated[int, Query(ge=1, le=10_000, description="Most columns.")]
 Text = Annotated[str, Query(max_length=256, description="Part of a name, operation or group, or a whole span id.")]
+
+
+@router.get("/v1/jobs/{job:path}/figures/{name}", responses={200: {"model": Figure}, **ERRORS})
+def get_figure(
+    rooms: RoomsParam,
+    caller: CallerParam,
+    job: JobParam,
+    name: figures.FigureName,
+    first: From = None,
+    last: To = None,
+    theme: Theme = "light",
+    rows: Rows = 1024,
+    columns: Columns = 2000,
+    by: By = "step",
+    base: Annotated[str | None, Query(max_length=256, description="compare: with this job; itself by default.")] = None,
+    base_from: Annotated[int | None, Query(**INT64, description="compare: first step of the base.")] = None,
+    base_to: Annotated[int | None, Query(**INT64, description="compare: last step of the base.")] = None,
+    attempt: Attempt = None,
+) -> Response:
+    """A figure as plotly describes it, {data, layout, config}: the same for the page and for notebooks."""
+    if base is not None and caller.job not in (None, base):
+        raise NotFound(f"there is no job {base!r}", job=base)
+    view = view_of(rooms, job, attempt)
+    other = view if base is None else view_of(rooms, base, None)
+    asked = figures.Asked(first, last, theme, rows, columns, by, other, (base_from, base_to))
+    return JsonReply(figures.figure_of(view, name, asked))
 
 
 @router.get("/v1/jobs/{job:path}/timeline/search", responses={200: {"model": Search}, **ERRORS})
@@ -56,3 +87,17 @@ def get_timeline(
     first = from_ if from_ is not None else None if from_ns is None else from_ns - base
     last = to if to is not None else None if to_ns is None else to_ns - base
     return JsonReply(timeline.timeline(view, timeline.Window(first, last, width, ranks, rows, aligned, kinds, q)))
+
+
+@router.get("/v1/jobs/{job:path}/heatmap", responses={200: {"model": Heatmap}, **ERRORS})
+def get_heatmap(
+    rooms: RoomsParam,
+    job: JobParam,
+    first: From = None,
+    last: To = None,
+    rows: Rows = 1024,
+    columns: Columns = 1000,
+    attempt: Attempt = None,
+) -> Response:
+    """Rank x step: how much too long each rank worked; a cell is the largest delay of what it stands for."""
+    return JsonReply(heatmap.heatmap(view_of(rooms, job, attempt), first=first, last=last, rows=rows, columns=columns))

@@ -86,3 +86,32 @@ class Search(Carried):
     base_ns: str
     found: list[FoundSpan]
     total: int
+
+
+class TypedArray(Shape):
+    """Numbers as plotly reads them: base64 of little-endian float32."""
+
+    dtype: str
+    bdata: str
+    shape: str = Field(description="`rows, columns`.")
+
+
+class Heatmap(Carried):
+    """Rank x step; a row stands for the ranks up to the next row's first, a column likewise."""
+
+    ranks: list[int] = Field(description="First rank of each row.")
+    steps: list[int] = Field(description="First step of each column.")
+    last_rank: int | None
+    last_step: int | None
+    unit: str
+    z: TypedArray = Field(description="Delay in ns; NaN where nobody was seen.")
+    max_ns: float | None
+    hottest_rank: int | None = Field(description="The rank with most delay over the steps asked about; null without any.")
+
+
+class Figure(Shape):
+    """A figure as plotly describes it."""
+
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    config: dict[str, Any]

@@ -64,4 +64,11 @@ HEAT: Final[dict[Theme, list[list[Any]]]] = {
 
 def palette() -> dict[str, Any]:
     """GET /web/palette.json."""
-    return {"kinds": KIND_COLORS, "categories": CATEGORY_COLORS, "lines": list(LINE_COLORS), "heat": HEAT, **THEMES}
+    return {
+        "kinds": KIND_COLORS,
+        "categories": CATEGORY_COLORS,
+        "lines": list(LINE_COLORS),
+        "heat": HEAT,
+        "light": THEMES["light"],
+        "dark": THEMES["dark"],
+    }
