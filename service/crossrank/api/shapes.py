@@ -124,6 +124,9 @@ class Summary(Carried):
     events: dict[str, Any]
     rejects: list[dict[str, Any]]
     unmatched: dict[str, int]
+    joins: dict[str, int] = Field(
+        description="Entries of dumps joined with spans of traces of the same rank, and kept apart, by reason."
+    )
     conflicts: list[str]
     findings: list[Finding]
 
@@ -196,7 +199,21 @@ class Steps(Carried):
     steps: list[Step]
 
 
+class NextLimit(Shape):
+    """What limits the step once the stretch has shrunk by `after_ns`; kind `idle`: time that no span names."""
+
+    rank: int
+    kind: str
+    name: str
+    after_ns: int
+
+
 class PathSegment(Shape):
+    """slack_ns: how much the operation can grow (0 on the path; null: the replay does not know it).
+
+    next_limit: null when the whole stretch could go before anything else limits the step.
+    """
+
     rank: int
     lane: str
     kind: str
@@ -204,6 +221,20 @@ class PathSegment(Shape):
     start_ns: int
     end_ns: int
     on_path_ns: int
+    slack_ns: int | None
+    next_limit: NextLimit | None
+
+
+class NearOperation(Shape):
+    """Off the path; `slack_ns` is how much it could grow before the step gets longer. The longest of each (rank, slack)."""
+
+    rank: int
+    lane: str
+    kind: str
+    name: str
+    start_ns: int
+    end_ns: int
+    slack_ns: int
 
 
 class Hop(Shape):
@@ -220,6 +251,8 @@ class CriticalPath(Carried):
     total_ns: int
     segments: list[PathSegment]
     hops: list[Hop]
+    near: list[NearOperation]
+    near_truncated: bool
 
 
 class Collective(Shape):
