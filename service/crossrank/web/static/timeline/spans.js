@@ -80,9 +80,7 @@ export class Spans {
   }
 
   paint(context, view, tile, shift) {
-    const seen = view.rows();
-    const margin = Math.ceil(Math.max(0, (view.height - 0) / view.rowPx));
-    const first = Math.max(0, Math.floor(view.top / view.rowPx), seen.first - margin);
+    const first = Math.max(0, Math.floor(view.top / view.rowPx));
     const last = Math.min(view.rowCount, Math.ceil((view.top + view.height) / view.rowPx));
     const fill = tile.kinds.map((kind) => this.colours.kind(kind));
     context.font = this.colours.font(11);

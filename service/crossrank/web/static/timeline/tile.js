@@ -15,7 +15,7 @@ export function decode(answer, need) {
   return {
     need,
     base: BigInt(answer.base_ns),
-    rowFrom: answer.row_from ?? need.rowFrom,
+    rowFrom: answer.row_from ?? 0,
     rows: answer.rows,
     totalRows: answer.total_rows ?? answer.rows.length,
     kinds: answer.kinds,
@@ -38,7 +38,8 @@ export function decode(answer, need) {
     bounds: new Map((answer.bounds ?? []).map((b) => [b.row, b])),
     hits: answer.hits ?? null,
     truncated: answer.truncated === true,
-    answer: { from: answer.from_ns, to: answer.to_ns, alignment: answer.alignment, dropped: answer.dropped },
+    endNs: answer.end_ns,
+    located: answer.located_row ?? null,
   };
 }
 
