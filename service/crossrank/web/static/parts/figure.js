@@ -4,10 +4,14 @@ import { h } from '../core/dom.js';
 import { failure } from '../core/load.js';
 import { isDark, onTheme } from '../core/theme.js';
 
+// Style sheets the library would add inline, which the content policy refuses. It leaves out those whose element exists already:
+// the first are in css/charts.css, the second belong to maps, which no chart of ours is.
+const OWN_STYLES = ['plotly.js-style-global', '9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53'];
 let library = null;
 
 function plotly() {
   library ??= new Promise((resolve, reject) => {
+    if (!document.getElementById(OWN_STYLES[0])) document.head.append(...OWN_STYLES.map((id) => h('meta', { id, class: 'no-inline-styles' })));
     document.head.append(h('script', {
       src: '/web/plotly.min.js',
       on: { load: () => resolve(window.Plotly), error: () => { library = null; reject(new Error('The chart library did not load from this service.')); } },
@@ -49,7 +53,7 @@ export function openFigure(host, api, { what, height = 280, onRange, onPick }) {
       const first = drawn === null;
       drawn = text;
       await library.react(plot, figure.data, { ...figure.layout, height, autosize: true, uirevision: 'keep' },
-        { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: 'reset', ...figure.config });
+        { displaylogo: false, responsive: false, displayModeBar: false, showTips: false, doubleClick: 'reset', ...figure.config });
       if (first) listen();
       applyRange();
     } catch (fault) {

@@ -25,7 +25,7 @@ export const draws = ['search', 'details', 'aligned'];
 const FIRST_ROWS = 96;
 const MOST_WIDTH = 16_384;
 
-/** Mounts the timeline of a job: {update(state), refresh(), destroy()}. onState(patch, {replace}) tells what the user did. */
+/** Mounts the timeline of a job: {update(state, {fresh}), destroy()}. onState(patch, {replace}) tells what the user did. */
 export function mountTimeline(element, { job, state: begin, onState, api }) {
   let state = begin;
   let chosen = null; // {ref, group, seq}
@@ -39,6 +39,7 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
   const aligned = () => state.aligned ?? 'repaired';
   const mode = () => JSON.stringify([aligned(), search.text, state.r1 ?? '', state.attempt ?? null]);
   const path = (part, query) => api.jobPath(job, part, { attempt: state.attempt, aligned: aligned(), ...query });
+  const need = () => Tiles.need(view, mode());
   const draw = () => { frame ??= requestAnimationFrame(paint); };
   const spans = new Spans(colours, draw);
   const shifts = openShifts(draw);
@@ -59,7 +60,7 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
   const keys = h('p', { id: 'timeline-keys', class: 'timeline-keys quiet small' },
     'Wheel zooms, drag pans, A D pan, W S zoom, 0 shows all, . , next and previous span, J K next and previous row, Enter opens, / searches');
   const stage = h('div', { class: 'timeline-stage' }, canvas, tip.element);
-  const root = h('div', { class: 'timeline', 'data-test': 'timeline' }, bar.element, fault, h('div', { class: 'timeline-body' }, stage, panel.element), keys, words);
+  const root = h('div', { class: 'timeline', 'data-test': 'timeline-picture' }, bar.element, fault, h('div', { class: 'timeline-body' }, stage, panel.element), keys, words);
   root.timelineView = { view, stats, tiles, get tile() { return tile; }, get chosen() { return chosen; } };
   element.append(root);
 
@@ -130,8 +131,6 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
     view.range = { from: Math.min(0, known.steps[0]?.start ?? 0), to: Math.max(known.endNs, 1) };
     if (view.rowCount !== known.totalRows) view.setRows(known.totalRows);
   }
-
-  const need = () => Tiles.need(view, mode());
 
   function paint() {
     frame = null;
@@ -249,7 +248,8 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
     if (isPlaced) paint();
   }
 
-  function update(next) {
+  function update(next, { fresh = false } = {}) {
+    if (fresh) tiles.outdate();
     const before = state;
     state = next;
     bar.set({ aligned: aligned(), q: state.q ?? '', ranks: state.r1 ?? '' });
@@ -278,10 +278,6 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
 
   return {
     update,
-    refresh() {
-      tiles.outdate();
-      tiles.want(need());
-    },
     destroy() {
       ended = true;
       tell.stop();
