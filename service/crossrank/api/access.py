@@ -49,6 +49,7 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", f"{_JOB}/heatmap"): "read",
     ("GET", f"{_JOB}/figures/{{name}}"): "read",
     ("GET", f"{_JOB}/timeline"): "read",
+    ("GET", f"{_JOB}/spans/{{rank}}/{{span_id}}"): "read",
     ("GET", f"{_JOB}/timeline/search"): "read",
     ("DELETE", _JOB): "admin",
     ("GET", "/metrics"): "read",

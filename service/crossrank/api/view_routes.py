@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from crossrank.api.job_routes import ERRORS, INT64, Aligned, Attempt, From, To
 from crossrank.api.reply import JsonReply
 from crossrank.api.rooms import CallerParam, JobParam, RoomsParam, view_of
-from crossrank.api.view_shapes import Figure, Heatmap, Search, Timeline
+from crossrank.api.view_shapes import Figure, Heatmap, Search, SpanAnswer, Timeline
 from crossrank.errors import NotFound
 from crossrank.figures.palette import Theme
-from crossrank.query.answers import figures, heatmap, timeline
+from crossrank.query.answers import figures, heatmap, span, timeline
 from crossrank.query.answers.breakdown_means import By
 from crossrank.query.timeline_index import timeline_index
 
@@ -76,6 +76,8 @@ def get_timeline(
     width: Annotated[int, Query(ge=1, le=16_384, description="Pixels.")] = 1200,
     ranks: Ranks = "",
     rows: Annotated[int, Query(ge=1, le=timeline.MOST_ROWS, description="Most rows; a row is a lane of a rank.")] = 256,
+    row_from: Annotated[int, Query(ge=0, le=2**31 - 1, description="First of the chosen rows that is answered.")] = 0,
+    locate: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="A rank whose row is asked for.")] = None,
     aligned: Aligned = "repaired",
     kinds: Annotated[str, Query(max_length=256, description="Only these kinds, with commas.")] = "",
     q: Text = "",
@@ -86,7 +88,20 @@ def get_timeline(
     base = timeline_index(view.derived, aligned).base_ns
     first = from_ if from_ is not None else None if from_ns is None else from_ns - base
     last = to if to is not None else None if to_ns is None else to_ns - base
-    return JsonReply(timeline.timeline(view, timeline.Window(first, last, width, ranks, rows, aligned, kinds, q)))
+    window = timeline.Window(first, last, width, ranks, rows, aligned, kinds, q, row_from, locate)
+    return JsonReply(timeline.timeline(view, window))
+
+
+@router.get("/v1/jobs/{job:path}/spans/{rank}/{span_id}", responses={200: {"model": SpanAnswer}, **ERRORS})
+def get_span(
+    rooms: RoomsParam,
+    job: JobParam,
+    rank: Annotated[int, Path(ge=0, le=2**31 - 1)],
+    span_id: Annotated[str, Path(max_length=64)],
+    attempt: Attempt = None,
+) -> Response:
+    """One span with its attributes, aligned and raw times, what had to happen first and who waited for it."""
+    return JsonReply(span.span_answer(view_of(rooms, job, attempt), rank, span_id))
 
 
 @router.get("/v1/jobs/{job:path}/heatmap", responses={200: {"model": Heatmap}, **ERRORS})

@@ -57,7 +57,9 @@ class Timeline(Carried):
     pixel_ns: int = Field(description="Spans shorter than this that begin in the same pixel are one bar.")
     ranks: list[int]
     rows: list[TimelineRow]
-    total_rows: int
+    row_from: int
+    total_rows: int = Field(description="Rows of all ranks asked for.")
+    located_row: int | None = Field(description="Place of the rank of `locate` among them.")
     kinds: list[str]
     names: list[str]
     spans: Bars
@@ -115,3 +117,26 @@ class Figure(Shape):
     data: list[dict[str, Any]]
     layout: dict[str, Any]
     config: dict[str, Any]
+
+
+class SpanNear(Shape):
+    """A span that a span depends on, or that waited for it."""
+
+    rank: int
+    span_id: str
+    lane: str
+    name: str
+    kind: str
+    start: int
+    end: int | None
+
+
+class SpanAnswer(Carried):
+    """A span: the event as in /events, with times as offsets from `base_ns` beside."""
+
+    base_ns: str
+    span: dict[str, Any]
+    before: list[SpanNear] = Field(description="What had to happen before its start, and what its end waited for; `edge` says how.")
+    waited: list[SpanNear] = Field(description="Who waited for it, longest first; `wait_ns`.")
+    waiters: int
+    collective: dict[str, Any] | None

@@ -26,11 +26,12 @@ def collectives(
     if min_wait_ns is not None:
         keep &= times.spread_ns >= min_wait_ns
     rows = np.flatnonzero(keep)
-    answer = [_instance(view, int(k)) for k in rows[:limit]]
+    answer = [instance_answer(view, int(k)) for k in rows[:limit]]
     return {"collectives": answer, "total": len(rows), **carried(view, truncated=len(rows) > limit)}
 
 
-def _instance(view: JobView, k: int) -> dict[str, Any]:
+def instance_answer(view: JobView, k: int) -> dict[str, Any]:
+    """One matched collective as the API shows it."""
     trace, found, times = view.derived.timeline.trace, view.derived.timeline.matches.collectives, view.derived.collectives
     members = sorted(set(trace.rank[found.member[found.ptr[k] : found.ptr[k + 1]]].tolist()))
     group_ranks = trace.group_ranks[int(found.group[k])] if found.group[k] >= 0 else ()

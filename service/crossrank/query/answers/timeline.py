@@ -34,7 +34,10 @@ _KEPT_PATHS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is looked at. from_, to: offsets from the job's base, None for its whole length. ranks: as `0-31,40`, "" for all."""
+    """What is looked at. from_, to: offsets from the job's base, None for its whole length. ranks: as `0-31,40`, "" for all.
+
+    row_from: the first of the chosen rows that is answered. locate: a rank whose row is asked for.
+    """
 
     from_: int | None
     to: int | None
@@ -44,6 +47,8 @@ class Window:
     how: How
     kinds: str
     text: str
+    row_from: int = 0
+    locate: int | None = None
 
 
 def timeline(view: JobView, window: Window) -> dict[str, Any]:
@@ -51,7 +56,8 @@ def timeline(view: JobView, window: Window) -> dict[str, Any]:
     derived = view.derived
     index = timeline_index(derived, window.how)
     lo, hi = _span_of(index, window)
-    lanes, total = _lanes(view, window)
+    chosen = _lanes(view, window)
+    lanes = chosen[window.row_from : window.row_from + min(window.rows, MOST_ROWS)]
     hit = matching(derived, window.text)[index.span] if window.text else np.empty(0, dtype=bool)
     bars = bars_of(
         lanes, index.lane_ptr, index.start, index.stop, index.reach, index.depth, index.kind, _kinds(window.kinds), hit,
@@ -75,7 +81,9 @@ def timeline(view: JobView, window: Window) -> dict[str, Any]:
             {"rank": int(trace.lane_rank[lane]), "lane": trace.lanes[lane], "depth": int(index.levels[lane])}
             for lane in lanes.tolist()
         ],
-        "total_rows": total,
+        "row_from": window.row_from,
+        "total_rows": len(chosen),
+        "located_row": _row_of_rank(view, chosen, window.locate),
         "kinds": list(KINDS),
         "names": names,
         "spans": spans,
@@ -83,7 +91,8 @@ def timeline(view: JobView, window: Window) -> dict[str, Any]:
         "path": _path(view, index, row_of_lane, lo, hi),
         "steps": _steps(view, index, lo, hi),
         "bounds": _bounds(view, lanes),
-        **carried(view, truncated=len(lanes) < total),
+        **({"hits": _hits(view, index, hit, chosen, lo, hi)} if window.text else {}),
+        **carried(view, truncated=len(lanes) < len(chosen)),
     }
 
 
@@ -119,11 +128,41 @@ def _span_of(index: TimelineIndex, window: Window) -> tuple[int, int]:
     return lo, hi
 
 
-def _lanes(view: JobView, window: Window) -> tuple[Int64Array, int]:
-    """Lanes shown, and how many were asked for. Lanes are numbered rank after rank."""
+def _lanes(view: JobView, window: Window) -> Int64Array:
+    """The lanes asked for. Lanes are numbered rank after rank."""
     lane_rank = view.derived.timeline.trace.lane_rank
     chosen = np.flatnonzero(in_rank_set(lane_rank, window.ranks)) if window.ranks else np.arange(len(lane_rank))
-    return chosen[: min(window.rows, MOST_ROWS)].astype(np.int64), len(chosen)
+    return chosen.astype(np.int64)
+
+
+def _row_of_rank(view: JobView, chosen: Int64Array, rank: int | None) -> int | None:
+    """Place of the rank's first lane among all rows asked for."""
+    rows = np.flatnonzero(view.derived.timeline.trace.lane_rank[chosen] == rank) if rank is not None else ()
+    return int(rows[0]) if len(rows) else None
+
+
+def _hits(view: JobView, index: TimelineIndex, hit: BoolArray, chosen: Int64Array, lo: int, hi: int) -> dict[str, Any]:
+    """How many spans on the rows asked for were searched for, and the nearest ones outside the window."""
+    trace = view.derived.timeline.trace
+    shown = np.zeros(len(trace.lanes), dtype=bool)
+    shown[chosen] = True
+    places = np.flatnonzero(hit)
+    places = places[shown[trace.lane[index.span[places]]]]
+    start = index.start[places]
+
+    def tell(which: Int64Array, *, latest: bool) -> dict[str, Any] | None:
+        if len(which) == 0:
+            return None
+        i = int(which[np.argmax(start[which]) if latest else np.argmin(start[which])])
+        span = index.span[places[i]]
+        return {"rank": int(trace.rank[span]), "lane": trace.lanes[trace.lane[span]], "start": int(start[i])}
+
+    return {
+        "total": len(places),
+        "first": tell(np.arange(len(places)), latest=False),
+        "next": tell(np.flatnonzero(start >= hi), latest=False),
+        "previous": tell(np.flatnonzero(start < lo), latest=True),
+    }
 
 
 def _kinds(text: str) -> BoolArray:
