@@ -22,6 +22,7 @@ from crossrank.model.topology import Topology
 from crossrank.model.trace import trace_from_arrow
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.order import replay
+from crossrank.reconstruct.recordings import join_recordings
 from crossrank.reconstruct.steps import assign_steps
 from crossrank.reconstruct.topology import infer_topology
 from crossrank.simulate.job import Simulated
@@ -64,7 +65,7 @@ def recorded_events(scenario: Path) -> pa.Table:
 def timeline_of(events: pa.Table, job: str | None = None, attempt: int = 0, clocks: Clocks = "fit") -> Timeline:
     """Derives a timeline. `clocks="true"` takes the stamps as they are (one true clock), `"fit"` corrects them first."""
     name = job if job is not None else str(events.column("job")[0].as_py())
-    trace = trace_from_arrow(events, job=name, attempt=attempt)
+    trace = join_recordings(trace_from_arrow(events, job=name, attempt=attempt)).trace
     matches = match(trace)
     order = replay(trace, matches)
     clock_map = fit_clocks(trace, matches) if clocks == "fit" else _one_clock(len(trace.domains))

@@ -7,7 +7,7 @@
                                                     all_reduce 2(n-1)/n; all_gather, reduce_scatter, all_to_all (n-1)/n; else 1
 
 A rank is only called the last arriver when that is beyond doubt (analysis.certainty) and no member is missing: the one nobody
-saw may have been later still.
+saw may have been later still. Nor where some members are known from a dump alone, by when the host called, and others by when it ran.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Arr
 from crossrank.model.gates import Gates, gates_of
 from crossrank.model.kinds import canonical_op
 from crossrank.model.matches import CollectiveMatches
+from crossrank.model.progress import RECORDER_LANE
 from crossrank.model.timeline import Timeline
 
 _BUS_FACTOR = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}  # times (n - 1) / n
@@ -94,7 +95,7 @@ def collective_times(timeline: Timeline) -> CollectiveTimes:
         first_arrival_ns=first_arrival,
         last_arrival_ns=last_arrival,
         last_arriver=trace.rank[found.member[last]],
-        decided=certain & found.complete & (np.diff(found.ptr) > 1),
+        decided=certain & found.complete & (np.diff(found.ptr) > 1) & _comparable(timeline),
         spread_ns=last_arrival - first_arrival,
         spread_bound_ns=timeline.clocks.pairs.of(domain[earliest], domain[last]) + shift[earliest] + shift[last],
         ended=ended,
@@ -119,6 +120,15 @@ def message_times(timeline: Timeline) -> MessageTimes:
 
 def _reduce(function: np.ufunc, values: np.ndarray, first: Int64Array) -> np.ndarray:
     return function.reduceat(values, first) if len(first) else values[:0]
+
+
+def _comparable(timeline: Timeline) -> BoolArray:
+    """[k] either all members are entries of dumps or none is."""
+    found = timeline.matches.collectives
+    by_lane = np.array([name == RECORDER_LANE for name in timeline.trace.lanes], dtype=np.bool_)
+    recorded = by_lane[timeline.trace.lane[found.member]]
+    comparable: BoolArray = _reduce(np.logical_and, recorded, found.ptr[:-1]) | ~_reduce(np.logical_or, recorded, found.ptr[:-1])
+    return comparable
 
 
 def _first_place(values: Int64Array, wanted: Int64Array, found: CollectiveMatches) -> Int64Array:

@@ -1,6 +1,6 @@
 """One derivation: from a job's events to everything the service knows about them.
 
-    match -> steps -> fit the clocks -> aligned times -> replay order -> repair -> analyses
+    join recordings -> match -> steps -> fit the clocks -> aligned times -> replay order -> repair -> analyses
 
 Each stage is a pure function of the ones before; this module only puts them in order. A derivation is a rebuildable cache: the
 same events give the same answers whatever their batching, order or duplication.
@@ -8,7 +8,7 @@ same events give the same answers whatever their batching, order or duplication.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ from crossrank.model.verdicts import Mismatch, Standstill
 from crossrank.query.span_index import SpanIndex
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.order import replay
+from crossrank.reconstruct.recordings import join_recordings
 from crossrank.reconstruct.steps import assign_steps
 from crossrank.reconstruct.topology import infer_topology
 
@@ -71,6 +72,7 @@ class Derived:
     mismatches: tuple[Mismatch, ...]
     standstill: Standstill
     receipts: Receipts | None
+    joins: dict[str, int] = field(default_factory=dict)  # recordings of one rank joined, and not, by reason
     alignment_version: int = 1  # grows when aligned times told before have moved
 
 
@@ -90,7 +92,8 @@ def derive(
     topology: what was posted for the job, if anything. truncated: `events` is not all of them. previous: the derivation before,
     which decides whether aligned times moved. names_max: distinct span names kept apart.
     """
-    trace = trace_from_arrow(events, job=job, attempt=attempt, names_max=names_max)
+    joined = join_recordings(trace_from_arrow(events, job=job, attempt=attempt, names_max=names_max))
+    trace = joined.trace
     matches = match(trace)
     clocks = fit_clocks(trace, matches)
     fitted_start = clocks.to_reference(trace.domain, trace.start_ns)
@@ -125,6 +128,7 @@ def derive(
         mismatches=mismatches,
         standstill=find_standstill(timeline, shape, reported_progress(events, trace), mismatches),
         receipts=receipts_of(pc.unique(events["received_ns"]).to_numpy()),
+        joins=joined.counts,
         alignment_version=_alignment_version(previous, clocks, trace.domains),
     )
 

@@ -12,6 +12,7 @@ what is matched but doubtful, is counted by reason in `Matches.unmatched`:
     coalesced       spans of operations that share one seq with others of their rank, matched by their place among them
     by_order        spans matched by order                              order_doubtful  spans whose order proves nothing
     by_content      spans of windows aligned by what they hold
+    mixed_records   collectives of which a dump alone knows some members, by the host's times: they bind nobody either
     unsent          receives without their send                         unreceived  sends without their receive
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from crossrank.model.kinds import ALL_TO_ROOT_OPS, COLLECTIVE, ROOT_TO_ALL_OPS, SYNCHRONISING_OPS, canonical_dtype, canonical_op
 from crossrank.model.matches import CollectiveMatches, Matches
+from crossrank.model.progress import RECORDER_LANE
 from crossrank.model.trace import JobTrace
 from crossrank.model.words import NO_CODE
 from crossrank.reconstruct.keys import first_of_runs, pack_keys, place_in_run
@@ -134,12 +136,15 @@ def _judge(
     mismatched |= same_size_op & _differs(sent, sent > 0, ptr)
     dtype = _codes_of_equal(tuple(canonical_dtype(d) for d in trace.dtypes))[trace.dtype[member]]
     mismatched |= _differs(dtype, dtype >= 0, ptr)
+    recorded = np.array([lane == RECORDER_LANE for lane in trace.lanes], dtype=np.bool_)[trace.lane[member]]
+    mixed = _differs(recorded.view(np.int8), np.ones(len(member), dtype=np.bool_), ptr)
+    unmatched["mixed_records"] = int(mixed.sum())
     sure = _reduce(np.minimum, confidence, first)
     alone = size == 1
     unmatched["mismatched"] = int(mismatched.sum())
     unmatched["alone"] = int((alone & (expected > 1)).sum())
     unmatched["incomplete"] = int((~alone & (size < expected)).sum())
-    binds = ~mismatched & ~alone & (sure >= BINDING)
+    binds = ~mismatched & ~alone & ~mixed & (sure >= BINDING)
     to_all, to_root = _is_one_of(words, ROOT_TO_ALL_OPS)[op], _is_one_of(words, ALL_TO_ROOT_OPS)[op]
     root = np.where(binds & (to_all | to_root), _root(trace, member, ptr), -1).astype(np.int32)
     return CollectiveMatches(

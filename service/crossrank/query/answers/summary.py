@@ -45,6 +45,7 @@ def summary(view: JobView) -> dict[str, Any]:
         },
         "rejects": [{"rank": rank, "reason": reason, "count": count} for rank, reason, count in view.rejects],
         "unmatched": dict(sorted(derived.timeline.matches.unmatched.items())),
+        "joins": derived.joins,
         "conflicts": list(topology.conflicts),
         "findings": [finding_answer(trace.job, f) for f in (*hang_findings(view), *derived.findings)[:TOP_FINDINGS]],
         **carried(view),
