@@ -1,13 +1,13 @@
 // The panel beside the picture: everything that is known of one span, what had to happen before it, and who waited for it.
 // All of it is text nodes; names and attributes may hold anything.
 
-import { sinceNs } from '../core/api.js';
 import { h, replace } from '../core/dom.js';
 import { failure } from '../core/load.js';
 import { clockTime, duration } from '../core/words.js';
 import { boundText } from './overlay.js';
 
 const SHOWN_MOST = 12;
+const EDGES = { lane: 'before it on the same lane', launch: 'launched it', collective: 'the last to arrive', message: 'sent what it received' };
 const PLAIN = ['host', 'clock', 'kind', 'step', 'group', 'seq', 'op', 'peer', 'bytes', 'dtype', 'is_async', 'value', 'lamport', 'trace_id', 'parent_span_id'];
 
 /** Builds the panel. acts: {choose(ref), close}. Returns {element, show(facts, bound), load(promise), clear, focus}. */
@@ -53,7 +53,7 @@ export function details(acts) {
     const { span } = answer;
     replace(head, heading(span.name || span.kind, acts), h('p', {}, `rank ${span.rank}, ${span.lane}`));
     replace(more,
-      h('dl', { class: 'timeline-facts' }, times(span), PLAIN.filter((key) => span[key] !== null && span[key] !== undefined && span[key] !== '')
+      h('dl', { class: 'timeline-facts' }, times(span, BigInt(answer.base_ns)), PLAIN.filter((key) => span[key] !== null && span[key] !== undefined && span[key] !== '')
         .map((key) => fact(key.replaceAll('_', ' '), String(span[key])))),
       related('What had to happen first', answer.before, span, acts, 'before'),
       related('What waited for it', answer.waited, span, acts, 'waited'),
@@ -80,17 +80,19 @@ function fact(name, value) {
   return [h('dt', {}, name), h('dd', {}, value)];
 }
 
-function times(span) {
-  const start = span.aligned_start_ns ?? span.start_ns;
-  const end = span.aligned_end_ns ?? span.end_ns;
-  const bound = span.bound_ns ?? null;
-  const moved = span.aligned_start_ns === null || span.aligned_start_ns === undefined ? null : sinceNs(span.aligned_start_ns, span.start_ns);
+/** Times are offsets from the job's base; the stamps in full are put together as BigInt. */
+function times(span, base) {
+  const moved = span.start - span.raw_start;
+  const sure = span.bound_lo_ns === null || span.bound_lo_ns === undefined ? null : { lo: span.bound_lo_ns, hi: span.bound_hi_ns };
+  const bound = sure === null ? 'nothing relates this clock to the others' : boundText(sure);
+  const stamps = (from, to) => `${base + BigInt(from)}${to === null || to === undefined ? '' : ` – ${base + BigInt(to)}`}`;
   return [
-    fact('duration', end === null ? 'not ended yet' : duration(sinceNs(end, start))),
-    fact('aligned', `${clockTime(start)}, ${bound === null ? 'with no bound: nothing relates this clock' : `± ${duration(bound)}`}`),
-    fact('aligned ns', `${start}${end === null ? '' : ` – ${end}`}`),
-    fact('raw ns', `${span.start_ns}${span.end_ns === null ? '' : ` – ${span.end_ns}`}`),
-    moved !== null && fact('moved by', `${moved < 0 ? '−' : '+'}${duration(Math.abs(moved))} of its own clock`),
+    fact('duration', span.end === null ? 'not ended yet' : duration(span.end - span.start)),
+    fact('start', `${duration(span.start)} into the job, ${clockTime(base + BigInt(span.start))}`),
+    fact('clock', bound),
+    fact('moved by', `${moved < 0 ? '−' : '+'}${duration(Math.abs(moved))} against its own clock`),
+    fact('aligned ns', stamps(span.start, span.end)),
+    fact('raw ns', stamps(span.raw_start, span.raw_end)),
   ];
 }
 
@@ -104,12 +106,10 @@ function related(title, spans, span, acts, test) {
 
 function why(other, span) {
   const parts = [];
-  if (other.edge) parts.push(String(other.edge).replaceAll('_', ' '));
-  if (typeof other.wait_ns === 'number') parts.push(`waited ${duration(other.wait_ns)}${other.bound_ns ? ` ± ${duration(other.bound_ns)}` : ''}`);
-  else if (other.end_ns !== null && other.end_ns !== undefined) {
-    const gap = sinceNs(span.aligned_start_ns ?? span.start_ns, other.end_ns);
-    if (gap >= 0) parts.push(`ended ${duration(gap)} before`);
-  }
+  if (EDGES[other.edge]) parts.push(EDGES[other.edge]);
+  if (other.wait_ns > 0) parts.push(`waited ${duration(other.wait_ns)}${other.bound_ns ? ` ± ${duration(other.bound_ns)}` : ''}`);
+  else if (other.edge === 'lane' && other.end !== null && span.start >= other.end) parts.push(`ended ${duration(span.start - other.end)} before`);
+  if (other.certain === false) parts.push('the bounds do not tell who came last');
   return parts.length ? `: ${parts.join(', ')}` : '';
 }
 

@@ -129,7 +129,7 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
 
   function learn(known) {
     view.range = { from: Math.min(0, known.steps[0]?.start ?? 0), to: Math.max(known.endNs, 1) };
-    if (view.rowCount !== known.totalRows) view.setRows(known.totalRows);
+    if (view.rowCount !== known.totalRows) view.setRows(known.totalRows, Math.max(1, ...known.rows.map(({ depth }) => depth)));
   }
 
   function paint() {
@@ -212,9 +212,8 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
   }
 
   async function lookAt(span) {
-    const start = Number(BigInt(span.aligned_start_ns ?? span.start_ns) - tile.base);
-    const last = span.aligned_end_ns ?? span.end_ns;
-    const end = last === null ? start : Number(BigInt(last) - tile.base);
+    const [start, last] = aligned() === 'raw' ? [span.raw_start, span.raw_end] : [span.start, span.end];
+    const end = last ?? tile.endNs;
     const local = tile.rows.findIndex((row) => row.rank === span.rank && row.lane === span.lane);
     const row = local >= 0 ? local + tile.rowFrom : (await api.get(path('timeline', { width: 1, rows: 1, locate: span.rank, ranks: state.r1 || null }), { exact: false })).located_row;
     view.reveal(row ?? null, start, end);
@@ -242,7 +241,7 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
     canvas.width = Math.round(box.width * ratio);
     canvas.height = Math.round(box.height * ratio);
     view.resize(box.width, box.height);
-    if (view.rowCount) view.setRows(view.rowCount);
+    if (view.rowCount) view.setRows(view.rowCount, view.levels);
     spans.forget();
     tiles.want(need());
     if (isPlaced) paint();

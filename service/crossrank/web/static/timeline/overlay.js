@@ -12,13 +12,14 @@ const WHISKER_LEAST_PX = 2;
 export function drawPath(context, view, colours, tile) {
   context.lineJoin = 'round';
   context.strokeStyle = colours.mark;
+  const width = tile.path.length > 400 ? 1.5 : 3;
   let last = null;
   for (const part of tile.path) {
     const y = yOf(view, tile, part.row, part.rank);
     const x1 = view.x(part.start);
     const x2 = view.x(part.end);
     if (y !== null && x2 >= GUTTER_PX - 4000 && x1 <= view.width + 4000) {
-      context.lineWidth = 3;
+      context.lineWidth = width;
       context.beginPath();
       if (last && Math.abs(last.x - x1) < 8000) {
         context.moveTo(last.x, last.y);
@@ -138,6 +139,7 @@ export function drawChosen(context, view, colours, tile, index) {
 export function boundText(bound) {
   if (!bound) return null;
   if (bound.lo === null || bound.hi === null) return 'nothing relates this clock to the others';
+  if (bound.lo === 0 && bound.hi === 0) return 'the reference of all others';
   return `right within −${duration(-bound.lo)} / +${duration(bound.hi)}`;
 }
 

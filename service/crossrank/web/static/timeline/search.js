@@ -34,8 +34,8 @@ export function openSearch(ask) {
     said() {
       if (text === '') return '';
       if (total === 0) return 'no hits';
-      const of = total > hits.length ? `${total.toLocaleString('en')}, the first ${hits.length} in reach` : String(total);
-      return place < 0 ? `${of} ${total === 1 ? 'hit' : 'hits'}` : `${place + 1} of ${of}`;
+      const all = `${total.toLocaleString('en')} ${total === 1 ? 'hit' : 'hits'}`;
+      return (place < 0 ? all : `${place + 1} of ${all}`) + (total > hits.length ? ` (the first ${hits.length} can be reached)` : '');
     },
   };
 }

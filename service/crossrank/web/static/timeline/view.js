@@ -6,6 +6,7 @@
 export const GUTTER_PX = 148;
 export const AXIS_PX = 40;
 const SHORTEST_NS = 50;
+const LEVEL_PX = 11;
 const MARGIN = 0.02;
 
 /** Keeps value within [least, most]. */
@@ -23,6 +24,7 @@ export class View {
     this.height = 400;
     this.range = { from: 0, to: 1e9 };
     this.rowCount = 0;
+    this.levels = 1;
   }
 
   get plotPx() {
@@ -64,10 +66,12 @@ export class View {
     this.keepInside();
   }
 
-  /** How many rows there are; few rows grow to fill the height. */
-  setRows(count) {
+  /** How many rows there are, and how many levels of nesting at most; few rows grow to fill the height. */
+  setRows(count, levels) {
     this.rowCount = count;
-    this.rowPx = clamp(Math.floor((this.height - AXIS_PX) / Math.max(1, count)), 12, 34);
+    this.levels = levels;
+    const least = clamp(LEVEL_PX * levels + 3, 14, 34);
+    this.rowPx = clamp(Math.floor((this.height - AXIS_PX) / Math.max(1, count)), least, 42);
     this.keepInside();
   }
 
