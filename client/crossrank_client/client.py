@@ -109,23 +109,23 @@ class Client:
 
     def begin(self, name: str, kind: str | None = None, *, lane: str | None = None, **fields: Any) -> Span:
         """Opens a span that ends when `end()` of it is called, from any thread: for work that completes elsewhere."""
-        span = self._made(name, kind, mono_ns(), self._lane(lane), fields)
+        span = self._made(name, kind, mono_ns(), self.lane_named(lane), fields)
         self.begun.add(span)
         return span
 
     def record(self, name: str, kind: str | None, start_ns: int, end_ns: int, *, lane: str | None = None, **fields: Any) -> None:
         """Adds a span that is over. Times are of `time.monotonic_ns`. Fields as of `span`, and `step`."""
-        self.append(self.finished(name, kind, start_ns, end_ns, self._lane(lane), fields))
+        self.append(self.finished(name, kind, start_ns, end_ns, self.lane_named(lane), fields))
 
-    def mark(self, name: str, **fields: Any) -> None:
+    def mark(self, name: str, *, lane: str | None = None, **fields: Any) -> None:
         """Adds a point in time."""
         now = mono_ns()
-        self.append(self.finished(name, "mark", now, now, self._lane(None), fields))
+        self.append(self.finished(name, "mark", now, now, self.lane_named(lane), fields))
 
-    def metric(self, name: str, value: float, **fields: Any) -> None:
+    def metric(self, name: str, value: float, *, lane: str | None = None, **fields: Any) -> None:
         """Adds a value measured now."""
         now = mono_ns()
-        self.append(self.finished(name, "metric", now, now, self._lane(None), {**fields, "value": value}))
+        self.append(self.finished(name, "metric", now, now, self.lane_named(lane), {**fields, "value": value}))
 
     # --- topology ---
 
@@ -219,7 +219,8 @@ class Client:
         with self._lock:
             return list(self._lanes)
 
-    def _lane(self, name: str | None) -> Lane:
+    def lane_named(self, name: str | None) -> Lane:
+        """A lane that is no thread's, or that of the calling thread if None."""
         if name is not None:
             return Lane(name, threading.get_ident())
         lane: Lane | None = getattr(self.threads, "lane", None)

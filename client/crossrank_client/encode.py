@@ -16,7 +16,21 @@ from typing import Any
 from crossrank_client.span import Span
 
 COLUMNS = frozenset(
-    {"group", "seq", "op", "peer", "bytes", "dtype", "is_async", "group_ranks", "links", "value", "trace_id", "otel", "attrs"}
+    {
+        "group",
+        "seq",
+        "op",
+        "peer",
+        "bytes",
+        "dtype",
+        "is_async",
+        "group_ranks",
+        "links",
+        "value",
+        "trace_id",
+        "parent_span_id",
+        "attrs",
+    }
 )
 NAMES_KEPT = 4096
 BATCH_BYTES = 4 << 20

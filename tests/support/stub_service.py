@@ -57,7 +57,7 @@ def stub_service(answer: Callable[[Request], Reply]) -> Iterator[Stub]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             if self.headers.get("content-encoding") == "zstd":
-                body = zstandard.ZstdDecompressor().decompressobj().decompress(body)
+                body = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True).decompress(body)
             request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
             with one_at_a_time:
                 requests.append(request)

@@ -1,0 +1,55 @@
+"""A rank of a small training job with the client, as a process of its own: prints one JSON line about how it went.
+
+Arguments: url, spool folder, seconds, then words: `full` (the disk takes no byte), `little` (little memory for what waits), `none`
+(no client at all).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import threading
+import time
+
+import crossrank_client as cr
+
+
+def train(seconds: float) -> list[float]:
+    """Steps of about 10 ms; their durations in milliseconds."""
+    took = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        with cr.step(len(took)):
+            for name in ("data", "forward", "backward"):
+                with cr.span(name, payload=f"{len(took):x}" * 8):
+                    time.sleep(0.002)
+            with cr.span("all_reduce", "collective", group="world", seq=len(took), bytes=1 << 20):
+                time.sleep(0.002)
+            with cr.span("optimizer"):
+                time.sleep(0.001)
+        took.append(1e3 * (time.perf_counter() - began))
+    return took
+
+
+def main() -> None:
+    """Trains, waits until everything is posted, says how it went."""
+    url, spool, seconds, *words = sys.argv[1:]
+    if "full" in words:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    if "none" not in words:
+        memory = {"memory_bytes": 2000} if "little" in words else {}
+        assert cr.init(url, "job", spool_dir=spool, **memory) is not None
+    took = train(float(seconds))
+    flushed = cr.flush(30.0) if "away" not in words else False
+    stats = cr.stats()
+    began = time.perf_counter()
+    cr.shutdown()
+    said = {"steps": len(took), "took_ms": took, "flushed": flushed, "stats": stats}
+    said |= {"shutdown_s": time.perf_counter() - began, "threads": threading.active_count()}
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+if __name__ == "__main__":
+    main()
