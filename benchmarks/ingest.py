@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pyarrow as pa
@@ -21,16 +23,20 @@ import zstandard
 from _measure import percentile, take_turns
 from _results import Results
 from _service import service
+from ingest_decode import protobuf_body, spans
 
+from crossrank.counters import Counters
 from crossrank.ingest.accept import accept
 from crossrank.limits import Limits
 from crossrank.model.post import Admitted, Post
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.encode import ARROW_TYPE, NDJSON_TYPE, PROTOBUF_TYPE, arrow_stream, ndjson, otlp_protobuf, seed_form
 from crossrank.simulate.job import simulate
+from crossrank.store.store import Store
 
 REQUEST_EVENTS = 8192
 CONNECTIONS = 4
+SIZED_REQUESTS = 16
 
 
 FORMATS: dict[str, Callable[[pa.Table], Post]] = {
@@ -79,6 +85,25 @@ def end_to_end(events: pa.Table, results: Results) -> None:
         results.add("resident memory of the service", server.rss_mb(), "MB")
 
 
+def sizes(requests: int, results: Results) -> None:
+    """What the log and the sealed segments of the same requests take, beside what was sent and what zstd makes of that.
+
+    The requests are those of `ingest_decode`: every id, size and one attribute are random, so no encoding makes them small.
+    """
+    posts = [Post("traces", PROTOBUF_TYPE, "", None, 0, protobuf_body(spans(seed))) for seed in range(requests)]
+    sent, packed = sum(len(p.body) for p in posts), sum(len(zstandard.compress(p.body, 3)) for p in posts)
+    with tempfile.TemporaryDirectory(prefix="crossrank-sizes-") as folder:
+        store = Store.open(Path(folder), decode=decode, limits=Limits(), counters=Counters(), now_ns=time.time_ns)
+        for post in posts:
+            store.append(post, decode(post)).result()
+        logged = store.stats()["wal_bytes"]
+        store.seal()
+        stored = store.stats()["segment_bytes"]
+        store.close()
+    results.add("OTLP protobuf: log over bytes sent", logged / sent, "x", at_most=1.05)
+    results.add("OTLP protobuf: stored Parquet over zstd of what was sent", stored / packed, "x", at_most=0.65)
+
+
 def of_job(events: pa.Table, job: str) -> pa.Table:
     """The same events under another job's name, so that none is a duplicate of an earlier one."""
     words = pa.DictionaryArray.from_arrays(pa.array([0] * len(events), pa.int32()), pa.array([job]))
@@ -115,6 +140,7 @@ def main() -> None:
     events = simulate(JobConfig(steps=40), seed=1).events
     results = Results("ingest")
     decoding(events.slice(0, REQUEST_EVENTS), options.rounds, results)
+    sizes(SIZED_REQUESTS, results)
     end_to_end(events.slice(0, options.events), results)
     results.finish()
 

@@ -40,9 +40,9 @@ COLUMNS = ("step", "seq", "bytes", "group", "op", "dtype")
 LIMITS = Limits()
 
 
-def spans() -> list[dict[str, Any]]:
+def spans(seed: int = 0) -> list[dict[str, Any]]:
     """Spans of one rank: six attributes that are columns, four that are not (two texts, an integer, a double of full precision)."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     out, now = [], 1_800_000_000_000_000_000
     for i in range(SPANS):
         now += int(rng.integers(1000, 2_000_000))

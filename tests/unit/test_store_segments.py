@@ -168,3 +168,17 @@ def test_row_groups_without_a_match_are_not_read(tmp_path, monkeypatch):
     assert ask(["name"], EventFilter(ranks=(7,))).num_rows == 0
     assert set(read) == {5, 2, 3}
     store.close()
+
+
+def test_values_that_do_not_repeat_are_written_without_a_dictionary(tmp_path):
+    store = open_store(tmp_path / "data")
+    put(store, [row(i, trace_id=f"{i:032x}", bytes=i * 7919, parent_span_id=f"{1 + i % 9:016x}") for i in range(1, 500)])
+    store.seal()
+    with pq.ParquetFile(first_file(tmp_path / "data")) as file:
+        group = file.metadata.row_group(0)
+        coded = {(c := group.column(k)).path_in_schema: c.dictionary_page_offset is not None for k in range(group.num_columns)}
+    assert {name: coded[name] for name in ("trace_id", "bytes", "span_id", "parent_span_id", "name", "rank")} == {
+        "trace_id": False, "bytes": False, "span_id": False, "parent_span_id": True, "name": True, "rank": True,
+    }  # fmt: skip
+    assert len(spans(store.snapshot("j").events())) == 499
+    store.close()

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.store.condense import MARKS
+from crossrank.store.content import one_chunk
 from crossrank.store.facts import JobFacts
 from crossrank.store.merge import AMENDS, column_values
 from crossrank.store.wal import sync_folder
@@ -41,6 +42,7 @@ SEGMENT_SCHEMA: Final = EVENT_SCHEMA.append(
 _ROW_GROUP_ROWS: Final = 122_880
 _DELTA: Final = ("start_ns", "end_ns", "received_ns", "seq")
 _PLAIN: Final = {*_DELTA, "span_id", "value", "is_async", "marks.list.element", "links.list.element"}
+_SAMPLE_ROWS: Final = 4096
 _READ_BYTES: Final = 1 << 20
 _FALSE_POSITIVES: Final = 0.001  # of the filters on trace ids: a row group is read in vain that often
 _MANY_TRACES: Final = 20_000  # in a row group; then its filter would take more room than it saves
@@ -155,7 +157,6 @@ def columns_of(info: SegmentInfo) -> dict[str, object]:
 
 
 def _write_parquet(rows: pa.Table, path: Path, footer: dict[str, str]) -> None:
-    leaves = [name + (".list.element" if pa.types.is_list(rows.schema.field(name).type) else "") for name in rows.schema.names]
     traces = _most_traces(rows)
     wrong = _FALSE_POSITIVES if traces < _MANY_TRACES else _FALSE_POSITIVES_OF_MANY
     with pq.ParquetWriter(
@@ -163,13 +164,29 @@ def _write_parquet(rows: pa.Table, path: Path, footer: dict[str, str]) -> None:
         rows.schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[leaf for leaf in leaves if leaf not in _PLAIN],
+        use_dictionary=_repeating(rows),
         column_encoding=dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
         write_page_checksum=True,
         bloom_filter_options={"trace_id": {"ndv": traces, "fpp": wrong}} if traces else None,
     ) as writer:
         writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
         writer.add_key_value_metadata(footer)
+
+
+def _repeating(rows: pa.Table) -> list[str]:
+    """Columns worth a dictionary: where most values are new, it only takes room and time. Judged by rows from the middle."""
+    middle = rows.slice(max(0, len(rows) - _SAMPLE_ROWS) // 2, _SAMPLE_ROWS)
+    leaves = []
+    for field in rows.schema:
+        values = one_chunk(middle.column(field.name))
+        if pa.types.is_dictionary(field.type):
+            values = values.indices
+        leaf = field.name + (".list.element" if pa.types.is_list(field.type) else "")
+        if leaf in _PLAIN:
+            continue
+        if pa.types.is_list(field.type) or 2 * len(pc.unique(values)) <= max(2, len(values) - values.null_count):
+            leaves.append(leaf)
+    return leaves
 
 
 def _most_traces(rows: pa.Table) -> int:
