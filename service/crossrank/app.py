@@ -29,6 +29,7 @@ from crossrank.api import (
     import_routes,
     ingest_routes,
     job_routes,
+    live_routes,
     verdict_routes,
     view_routes,
     whatif_routes,
@@ -38,6 +39,7 @@ from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.gate import Gate
 from crossrank.api.heartbeat import beat
 from crossrank.api.inflight import Inflight
+from crossrank.api.live_streams import LiveStreams
 from crossrank.api.readiness import Readiness
 from crossrank.api.rooms import Rooms
 from crossrank.api.taking import admit_post
@@ -77,6 +79,7 @@ ROUTERS = (
     ingest_routes.router,
     import_routes.router,
     health_routes.router,
+    live_routes.router,
     view_routes.router,  # `figures/steps` of a job before `steps` of a job that ends in `/figures`
     verdict_routes.router,
     whatif_routes.router,
@@ -129,6 +132,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         guard=guard,
         readiness=Readiness(store, timesource.monotonic_ns),
         topology_lock=threading.Lock(),
+        live=LiveStreams(limits.live_streams),
     )
 
 
@@ -196,7 +200,7 @@ def serve(settings: Settings) -> None:
             log_config=None,
             server_header=False,
         ),
-        on_stop=lambda: stopping.append(door.stop(DRAIN_S)) if door else None,
+        on_stop=partial(_begin_to_stop, rooms, door, stopping),
     )
     scheme = "https" if certificate else "http"
     log.info("serving on %s://%s:%d with data folder %s", scheme, f"[{host}]" if ":" in host else host, port, settings.data)
@@ -205,6 +209,13 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(SWITCH_S)
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when all is done; that is a success
     server.run(sockets=[listener])
+
+
+def _begin_to_stop(rooms: Rooms, door: GrpcDoor | None, stopping: list[Callable[[], None]]) -> None:
+    """Ends what would never end by itself, so that the drain only waits for work."""
+    rooms.live.close()
+    if door is not None:
+        stopping.append(door.stop(DRAIN_S))
 
 
 def _open_grpc(settings: Settings, rooms: Rooms, http_port: int, certificate: tuple[Path, Path] | None) -> GrpcDoor | None:
@@ -243,25 +254,25 @@ class Embedded:
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The JSON answer of GET `path`. Raises CrossrankError as the service would answer it."""
-        answer = asyncio.run(self._request(path, params))
-        body: dict[str, Any] = msgspec.json.decode(answer.content)
-        if answer.is_error:
-            fault = body["error"]
-            raise _FAULTS.get(answer.status_code, CrossrankError)(fault["message"], **fault["detail"])
-        return body
+        return _body_of(asyncio.run(self._request("GET", path, params)))
+
+    def ask(self, path: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON answer of POST `path` with a JSON body. Raises as `get`."""
+        return _body_of(asyncio.run(self._request("POST", path, None, msgspec.json.encode(question))))
 
     def download(self, path: str, params: Mapping[str, Any] | None = None) -> bytes:
         """The body of GET `path`."""
-        answer = asyncio.run(self._request(path, params))
+        answer = asyncio.run(self._request("GET", path, params))
         if answer.is_error:
             fault = msgspec.json.decode(answer.content)["error"]
             raise _FAULTS.get(answer.status_code, CrossrankError)(fault["message"], **fault["detail"])
         return answer.content
 
-    async def _request(self, path: str, params: Mapping[str, Any] | None) -> httpx.Response:
+    async def _request(self, method: str, path: str, params: Mapping[str, Any] | None, body: bytes | None = None) -> httpx.Response:
         transport = httpx.ASGITransport(self._api)
+        headers = {} if body is None else {"content-type": "application/json"}
         async with httpx.AsyncClient(transport=transport, base_url="http://embedded") as client:
-            return await client.get(path, params=dict(params or {}))
+            return await client.request(method, path, params=dict(params or {}), content=body, headers=headers)
 
     def close(self) -> None:
         """Closes the folder."""
@@ -272,6 +283,14 @@ class Embedded:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _body_of(answer: httpx.Response) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.json.decode(answer.content)
+    if answer.is_error:
+        fault = body["error"]
+        raise _FAULTS.get(answer.status_code, CrossrankError)(fault["message"], **fault["detail"])
+    return body
 
 
 _FAULTS: dict[int, type[CrossrankError]] = {400: BadParameter, 404: NotFound, 503: StoreUnavailable}

@@ -44,6 +44,8 @@ class Limits:
     query_rows_max: int = 262_144
     export_spans: int = 2_000_000  # of an export for a trace viewer, which holds them all in memory; later ones are left out
     export_ranks: int = 16  # ranks in such an export when none are named: the most informative ones
+    trace_spans: int = 20_000  # of an answer in Jaeger's form; its page and Grafana are slow beyond it
     derive_events: int = 20_000_000  # most events one derivation reads; older steps are left out and the answer says so
+    live_streams: int = 64  # pages and terminals that follow at once; further ones get 503 and come again
     derived_jobs: int = 16  # jobs whose derived answers are kept in memory
     disk_free_bytes: int = 512 << 20  # writes stop below it

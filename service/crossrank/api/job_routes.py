@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from starlette.responses import Response
 
 from crossrank.api import shapes
 from crossrank.api.reply import JsonReply
-from crossrank.api.rooms import CallerParam, JobParam, Rooms, RoomsParam, view_of
+from crossrank.api.rooms import CallerParam, JobParam, Rooms, RoomsParam, known_view, view_of
 from crossrank.errors import BadParameter
 from crossrank.query.aligned import How
 from crossrank.query.answers import bottlenecks, clocks, collectives, critical_path, events, jobs, steps, summary
@@ -37,7 +38,7 @@ def rows_limit(rooms: Rooms, limit: int | None) -> int:
 @router.get("/v1/jobs", responses={200: {"model": shapes.Jobs}})
 def get_jobs(rooms: RoomsParam, caller: CallerParam) -> Response:
     """All jobs the caller may see, newest activity first."""
-    answer = jobs.jobs(rooms.store)
+    answer = jobs.jobs(rooms.store, partial(known_view, rooms), rooms.wall_ns())
     if caller.job is not None:
         answer["jobs"] = [entry for entry in answer["jobs"] if entry["job"] == caller.job]
     return JsonReply(answer)

@@ -12,13 +12,16 @@ from fastapi import Depends, Path, Request
 
 from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.inflight import Inflight
+from crossrank.api.live_streams import LiveStreams
 from crossrank.api.readiness import Readiness
 from crossrank.auth.guard import Caller, Guard
 from crossrank.counters import Counters
 from crossrank.ingest.accept import Decoder
 from crossrank.limits import Limits
+from crossrank.query.derive import Derived
 from crossrank.query.deriver import Deriver
 from crossrank.query.jobview import JobView
+from crossrank.store.snapshot import Snapshot
 from crossrank.store.store import Store
 
 
@@ -39,6 +42,7 @@ class Rooms:
     guard: Guard
     readiness: Readiness
     topology_lock: Lock
+    live: LiveStreams
 
 
 def rooms_of(request: Request) -> Rooms:
@@ -58,9 +62,17 @@ RoomsParam = Annotated[Rooms, Depends(rooms_of)]
 JobParam = Annotated[str, Path(description="Job name.", examples=["llama-70b"])]
 
 
+def known_view(rooms: Rooms, job: str) -> JobView | None:
+    """The job as last derived, None where it has not been: nothing is derived for it. Raises NotFound."""
+    derived = rooms.deriver.known(job)
+    return None if derived is None else _view(rooms, rooms.store.snapshot(job), derived)
+
+
 def view_of(rooms: Rooms, job: str, attempt: int | None) -> JobView:
     """The job as last derived. Raises NotFound."""
-    snapshot, derived = rooms.deriver.latest(job, attempt)
-    return JobView(
-        snapshot, derived, tuple(rooms.store.rejects(job)), rooms.store.tallies(job), rooms.wall_ns(), rooms.listening_since_ns
-    )
+    return _view(rooms, *rooms.deriver.latest(job, attempt))
+
+
+def _view(rooms: Rooms, snapshot: Snapshot, derived: Derived) -> JobView:
+    rejects, tallies = tuple(rooms.store.rejects(snapshot.job)), rooms.store.tallies(snapshot.job)
+    return JobView(snapshot, derived, rejects, tallies, rooms.wall_ns(), rooms.listening_since_ns)

@@ -63,6 +63,14 @@ class JobEntry(Shape):
     job: str
     attempts: list[int]
     last_received_ns: int
+    state: str = Field(description="live, hung or ended (nothing came for 30 s).")
+    version: int | None = Field(description="Of the answers; null, as what follows, until the job is asked about.")
+    ranks_seen: int | None
+    ranks_missing: int | None
+    steps: int | None
+    last_step: int | None
+    spark_ns: list[int] | None = Field(description="Step times, at most 60 values, each the longest of its stretch.")
+    top_finding: dict[str, Any] | None = Field(description="As in /bottlenecks.")
 
 
 class Jobs(Shape):

@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from crossrank.api.job_routes import ERRORS, INT64, Aligned, Attempt, From, To
+from crossrank.api.job_routes import ERRORS, INT64, Aligned, Attempt, From, Limit, To, rows_limit
 from crossrank.api.reply import JsonReply
 from crossrank.api.rooms import CallerParam, JobParam, RoomsParam, view_of
-from crossrank.api.view_shapes import Figure, Heatmap, Search, SpanAnswer, Timeline
+from crossrank.api.view_shapes import Figure, Heatmap, Quality, Search, SpanAnswer, Timeline
 from crossrank.errors import NotFound
 from crossrank.figures.palette import Theme
-from crossrank.query.answers import figures, heatmap, span, timeline
+from crossrank.query.answers import figures, heatmap, quality, span, timeline
 from crossrank.query.answers.breakdown_means import By
 from crossrank.query.timeline_index import timeline_index
 
@@ -116,3 +116,9 @@ def get_heatmap(
 ) -> Response:
     """Rank x step: how much too long each rank worked; a cell is the largest delay of what it stands for."""
     return JsonReply(heatmap.heatmap(view_of(rooms, job, attempt), first=first, last=last, rows=rows, columns=columns))
+
+
+@router.get("/v1/jobs/{job:path}/quality", responses={200: {"model": Quality}, **ERRORS})
+def get_quality(rooms: RoomsParam, job: JobParam, limit: Limit = None, attempt: Attempt = None) -> Response:
+    """Rejected, duplicate, conflicting, missing, unmatched and open, by rank and reason, each with what it means."""
+    return JsonReply(quality.quality(view_of(rooms, job, attempt), limit=rows_limit(rooms, limit)))

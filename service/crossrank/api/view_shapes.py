@@ -140,3 +140,25 @@ class SpanAnswer(Carried):
     waited: list[SpanNear] = Field(description="Who waited for it, longest first; `wait_ns`.")
     waiters: int
     collective: dict[str, Any] | None
+
+
+class QualityRow(Shape):
+    """Something doubtful; rank null: not of one rank."""
+
+    class_: str = Field(alias="class")
+    rank: int | None
+    reason: str
+    count: int
+    sentence: str
+
+
+class Quality(Carried):
+    """What is doubtful about the data."""
+
+    rows: list[QualityRow]
+    total: int
+    totals: dict[str, int]
+    accepted: int
+    ranks_seen: int
+    ranks_missing: int
+    ranks: list[dict[str, int]] = Field(description="Per rank, counts by class and reason.")

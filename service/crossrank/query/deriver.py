@@ -67,6 +67,12 @@ class Deriver:
                 self._derived.move_to_end((job, which))
         return snapshot, derived or self._derive(snapshot, which)
 
+    def known(self, job: str) -> Derived | None:
+        """The newest derivation there is, of the latest attempt; None without one. Costs nothing."""
+        with self._state:
+            held = [key for key in self._derived if key[0] == job]
+            return self._derived[max(held)] if held else None
+
     def current(self, job: str, attempt: int | None = None) -> tuple[Snapshot, Derived]:
         """Like `latest`, but everything acknowledged before the call is in it."""
         snapshot = self._store.snapshot(job)

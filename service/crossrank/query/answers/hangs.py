@@ -28,7 +28,12 @@ def hang_of(view: JobView) -> Hang:
 
 def hang_findings(view: JobView) -> tuple[Finding, ...]:
     """The hang among the other findings, if there is one."""
-    return hang_finding(view.derived.timeline, hang_of(view))
+    return hang_finding_of(view, hang_of(view))
+
+
+def hang_finding_of(view: JobView, hang: Hang) -> tuple[Finding, ...]:
+    """A verdict as a finding; () where nothing hangs."""
+    return hang_finding(view.derived.timeline, hang)
 
 
 def hangs(view: JobView, *, limit: int) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""Streams of server-sent events: how many there may be, when they speak, and that they end when the service stops.
+
+A stream looks every TICK_S whether what it tells about has changed; two looks cost less than one answer. Every HEARTBEAT_TICKS without
+news a comment line keeps proxies from closing the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from crossrank.errors import Overloaded
+
+TICK_S: Final = 0.5
+HEARTBEAT_TICKS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is told, and what it is recognised by: the same key means that nothing has changed."""
+
+    key: Hashable
+    event: str
+    data: dict[str, Any]
+
+
+class LiveStreams:
+    """The open streams of a service. Used from the event loop only."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._open, self._closing = most, 0, False
+
+    def close(self) -> None:
+        """Ends all streams within a tick and takes no more."""
+        self._closing = True
+
+    def enter(self) -> None:
+        """Takes a place. Raises Overloaded when there is none."""
+        if self._open >= self._most or self._closing:
+            raise Overloaded(f"{self._most} streams are open already; come again", budget="live_streams")
+        self._open += 1
+
+    async def follow(self, look: Callable[[], News | None], is_gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+        """The stream of a place that was taken; gives it back at the end. look: what there is now, None ends the stream."""
+        try:
+            told: Hashable = None
+            number, quiet = 0, 0
+            while not self._closing and not await is_gone():
+                news = await asyncio.to_thread(look)
+                if news is None:
+                    break
+                quiet += 1
+                if news.key != told:
+                    told, number, quiet = news.key, number + 1, 0
+                    yield _message(number, news)
+                elif quiet >= HEARTBEAT_TICKS:
+                    quiet = 0
+                    yield b": nothing new\n\n"
+                await asyncio.sleep(TICK_S)
+        finally:
+            self._open -= 1
+
+
+def _message(number: int, news: News) -> bytes:
+    """One event; JSON has no line breaks, so the data is one line."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, news.event.encode(), msgspec.json.encode(news.data))
