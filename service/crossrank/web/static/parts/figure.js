@@ -9,6 +9,13 @@ import { isDark, onTheme } from '../core/theme.js';
 const OWN_STYLES = ['plotly.js-style-global', '9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53'];
 let library = null;
 
+// The library also sets a few style attributes of shapes, which the policy refuses too; the object model may set the same.
+const setAttribute = Element.prototype.setAttribute;
+SVGElement.prototype.setAttribute = function set(name, value) {
+  if (name === 'style') this.style.cssText = value;
+  else setAttribute.call(this, name, value);
+};
+
 function plotly() {
   library ??= new Promise((resolve, reject) => {
     if (!document.getElementById(OWN_STYLES[0])) document.head.append(...OWN_STYLES.map((id) => h('meta', { id, class: 'no-inline-styles' })));

@@ -25,8 +25,7 @@ export function stepOf(finding) {
 }
 
 /** Where a click on a finding leads: the step and rank in the timeline, or the view of its class. */
-export function targetOf(finding) {
-  const step = stepOf(finding);
+export function targetOf(finding, step = stepOf(finding)) {
   const rank = finding.ranks[0] ?? null;
   if (OWN_VIEW[finding.class]) return { view: OWN_VIEW[finding.class], rank, step, span: null };
   return { view: step === null ? 'overview' : 'timeline', step, rank, span: null, t0: null, t1: null, r0: null, r1: null };
@@ -35,8 +34,7 @@ export function targetOf(finding) {
 /**
  * The span (RANK:ID) a finding is about: the longest of its rank and step with the cause that /stragglers names. null when there is none.
  */
-export async function spanOf(api, job, attempt, finding) {
-  const step = stepOf(finding);
+export async function spanOf(api, job, attempt, finding, step) {
   const rank = finding.ranks[0];
   if (step === null || rank === undefined) return null;
   const { stragglers } = await api.get(api.jobPath(job, 'stragglers', { attempt }));
@@ -49,12 +47,12 @@ export async function spanOf(api, job, attempt, finding) {
 }
 
 /** Moves to a finding: at once to its step and rank, then on to its span. */
-export async function openFinding(context, finding) {
-  const target = targetOf(finding);
+export async function openFinding(context, finding, step = stepOf(finding)) {
+  const target = targetOf(finding, step);
   context.go(target);
   if (target.view !== 'timeline') return;
   const { job, attempt } = context.state();
-  const span = await spanOf(context.api, job, attempt, finding).catch(() => null);
+  const span = await spanOf(context.api, job, attempt, finding, step).catch(() => null);
   const now = context.state();
   if (span && now.job === job && now.view === 'timeline' && now.step === target.step && now.rank === target.rank && !now.span) {
     context.go({ span }, { replace: true });

@@ -90,7 +90,7 @@ function tell(context, { step, ratio, ratio_band: band, steps_before: before, st
       : h('div', { class: 'scroll' }, h('table', {},
         h('thead', {}, h('tr', {}, ['What', 'Before', 'After', 'Change', 'Noise'].map((title, index) => h('th', { scope: 'col', class: index ? 'num' : null }, title)))),
         h('tbody', {}, moved.slice(0, ROWS_MOST).map((part) => h('tr', { 'data-test': 'moved' },
-          h('th', { scope: 'row' }, part.by === 'rank' ? stateLink(context, { view: 'timeline', rank: Number(part.what), step: context.state().from ?? null, span: null }, {}, `rank ${part.what}`) : `${WHAT[part.by] ?? part.by} ${part.what}`),
+          h('th', { scope: 'row' }, part.by === 'rank' ? stateLink(context, { view: 'timeline', rank: Number(part.what), step: context.state().from ?? null, span: null }, {}, `rank ${part.what}`) : `${WHAT[part.by] ?? part.by} ${[...new Set(part.what.split(' '))].join(' ')}`),
           h('td', { class: 'num' }, duration(part.before_ns)), h('td', { class: 'num' }, duration(part.after_ns)),
           h('td', { class: 'num' }, change(part.change_ns)), h('td', { class: 'num' }, part.band_ns === null ? 'unknown' : `± ${duration(part.band_ns)}`)))))),
   ];

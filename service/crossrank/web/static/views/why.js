@@ -3,20 +3,23 @@
 import { sinceNs } from '../core/api.js';
 import { h } from '../core/dom.js';
 import { absent, load } from '../core/load.js';
-import { duration, percent, spanName } from '../core/words.js';
+import { duration, percent, ranksText, spanName } from '../core/words.js';
+import { openFinding, targetOf } from '../parts/findings.js';
 import { stateLink } from '../parts/shell.js';
 import { chapters } from '../parts/story.js';
 import { whatIfPanel } from '../parts/whatif.js';
 
 const SHOWN_FIRST = 14;
 const NEAR_MOST = 30;
+const KNOWN_MOST = 3;
 
 /** Mounts the view; see main.js for what views are. */
 export function mount(host, context, start) {
   const heading = h('div');
+  const known = h('div', { id: 'step-findings' });
   const story = h('section', { class: 'panel', 'data-test': 'story', id: 'story' });
   const helped = h('section', { class: 'panel', 'data-test': 'whatif', id: 'whatif' });
-  host.append(heading, story, helped);
+  host.append(heading, known, story, helped);
   let everything = false;
 
   async function draw(state) {
@@ -25,6 +28,9 @@ export function mount(host, context, start) {
     const loaded = await load(heading, async () => ({ ...(await chosenStep(context, state)) }), (value) => head(context, value), { what: 'the step' });
     if (!loaded || loaded.step === null) return;
     const { step } = loaded;
+    load(known, async () => (await api.get(api.jobPath(job, 'bottlenecks', { attempt }))).findings.filter((finding) => finding.steps.includes(step)).slice(0, KNOWN_MOST),
+      (found) => found.map((finding, index) => h('p', { class: 'notice', 'data-test': 'step-finding' },
+        stateLink({ href: context.href, go: () => openFinding(context, finding, step) }, targetOf(finding, step), { 'data-key': `known-${index}` }, finding.sentence))), { what: 'the findings of this step' });
     const path = api.jobPath(job, `steps/${step}/critical-path`, { attempt });
     const answer = await load(story, async () => {
       const found = await api.get(path);
@@ -74,18 +80,53 @@ function tell(context, { step, total, base, segments, hops, near, everything, ra
     h('header', {}, h('h2', {}, 'The critical path'), h('span', { class: 'hint' },
       `what the step waited for from its start to its end; the parts add up to ${duration(total)}`)),
     h('p', { class: 'lead', 'data-test': 'story-lead' }, lead(all, total)),
-    h('ol', { class: 'story' }, shown.map((chapter) => h('li', { class: chapter.rank === rank ? 'chapter selected' : 'chapter', 'data-rank': chapter.rank, 'data-kind': chapter.kind },
-      h('span', { class: 'at' }, `+${duration(sinceNs(chapter.start, base))}`),
-      h('span', { class: 'meter', style: { width: `${Math.max(0.5, (100 * chapter.ns) / total)}%`, background: `var(--kind-${kindColour(chapter.kind)})` }, 'aria-hidden': 'true' }),
-      h('span', { class: 'took' }, duration(chapter.ns)),
-      h('span', { class: 'say' }, chapter.hop && h('span', { class: 'hop' }, `${chapter.hop} `),
-        stateLink(context, { view: 'timeline', step, rank: chapter.rank, span: null, t0: null, t1: null, r0: null, r1: null }, { 'data-key': `chapter-${chapter.index}` }, `Rank ${chapter.rank}`),
-        ` ${chapter.says}.`, limitText(chapter))))),
+    h('ol', { class: 'story' }, passages(all, shown).map((passage) => (passage.parts
+      ? gapRow(passage, base, total, toggle)
+      : chapterRow(context, step, passage, base, total, rank)))),
     hidden.length > 0 || everything ? h('p', { class: 'actions small' },
       h('button', { type: 'button', class: 'link', id: 'story-all', 'data-test': 'story-all', 'aria-expanded': String(everything), on: { click: toggle } },
-        everything ? 'Only the longest parts' : `and ${hidden.length} shorter parts, ${duration(hidden.reduce((sum, chapter) => sum + chapter.ns, 0))} together`)) : null,
+        everything ? 'Only the longest parts' : `Show all ${all.length} parts`)) : null,
     near.length > 0 && nearTable(context, step, near),
   ];
+}
+
+/** Chapters that are shown, in order, with what is left out between them as one passage {start, ns, parts, ranks}. */
+function passages(all, shown) {
+  const chosen = new Set(shown);
+  const out = [];
+  for (const chapter of all) {
+    if (chosen.has(chapter)) out.push(chapter);
+    else if (out.at(-1)?.parts) {
+      const gap = out.at(-1);
+      gap.ns += chapter.ns;
+      gap.parts += 1;
+      gap.ranks.push(chapter.rank);
+    } else out.push({ start: chapter.start, ns: chapter.ns, parts: 1, ranks: [chapter.rank] });
+  }
+  return out;
+}
+
+function row(start, ns, total, colour) {
+  return [
+    h('span', { class: 'at' }, `+${duration(start)}`),
+    h('span', { class: 'track', 'aria-hidden': 'true' }, h('span', { class: 'meter', style: {
+      'margin-left': `${(100 * start) / total}%`, width: `${Math.max(0.7, (100 * ns) / total)}%`, background: colour } })),
+    h('span', { class: 'took' }, duration(ns)),
+  ];
+}
+
+function gapRow({ start, ns, parts, ranks }, base, total, toggle) {
+  return h('li', { class: 'chapter gap' }, row(sinceNs(start, base), ns, total, 'var(--line-strong)'),
+    h('span', { class: 'say' }, h('button', { type: 'button', class: 'link quiet', on: { click: toggle } },
+      `${parts === 1 ? 'a shorter part' : `${parts} shorter parts`} on ${ranksText(ranks)}`)));
+}
+
+function chapterRow(context, step, chapter, base, total, rank) {
+  return h('li', { class: chapter.rank === rank ? 'chapter selected' : 'chapter', 'data-test': 'chapter', 'data-rank': chapter.rank, 'data-kind': chapter.kind },
+    row(sinceNs(chapter.start, base), chapter.ns, total, `var(--kind-${kindColour(chapter.kind)})`),
+    h('span', { class: 'say' }, chapter.hop && h('span', { class: 'hop' }, `${chapter.hop} `),
+      stateLink(context, { view: 'timeline', step, rank: chapter.rank, span: null, t0: null, t1: null, r0: null, r1: null }, { 'data-key': `chapter-${chapter.index}` }, `Rank ${chapter.rank}`),
+      ` ${chapter.says}.`, limitText(chapter)));
 }
 
 /** One sentence: who holds most of the path, with what. */
