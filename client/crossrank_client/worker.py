@@ -266,6 +266,7 @@ class Worker:
             stamps = {"sent_ns": sent, "received_ns": received, "replied_ns": replied, "got_ns": got}
             self._sample = self._made("clock.sample", "metric", outcome.sample[1], {"attrs": stamps, "step": None})
             self.drained += 1  # it never passes the ring
+            self.highest_ordinal = max(self.highest_ordinal, self._sample.ordinal)
 
     def _time_left(self) -> bool:
         deadline = self._deadline_ns
