@@ -137,7 +137,9 @@ def _lanes(view: JobView, window: Window) -> Int64Array:
 
 def _row_of_rank(view: JobView, chosen: Int64Array, rank: int | None) -> int | None:
     """Place of the rank's first lane among all rows asked for."""
-    rows = np.flatnonzero(view.derived.timeline.trace.lane_rank[chosen] == rank) if rank is not None else ()
+    if rank is None:
+        return None
+    rows = np.flatnonzero(view.derived.timeline.trace.lane_rank[chosen] == rank)
     return int(rows[0]) if len(rows) else None
 
 
