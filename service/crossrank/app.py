@@ -28,8 +28,10 @@ from crossrank.api import (
     health_routes,
     import_routes,
     ingest_routes,
+    jaeger_routes,
     job_routes,
     live_routes,
+    profile_routes,
     verdict_routes,
     view_routes,
     whatif_routes,
@@ -40,6 +42,7 @@ from crossrank.api.gate import Gate
 from crossrank.api.heartbeat import beat
 from crossrank.api.inflight import Inflight
 from crossrank.api.live_streams import LiveStreams
+from crossrank.api.profile_desk import ProfileDesk
 from crossrank.api.readiness import Readiness
 from crossrank.api.rooms import Rooms
 from crossrank.api.taking import admit_post
@@ -85,6 +88,8 @@ ROUTERS = (
     whatif_routes.router,
     analysis_routes.router,
     export_routes.router,
+    jaeger_routes.router,
+    profile_routes.router,
     job_routes.router,
     page_routes.router,
 )
@@ -132,6 +137,7 @@ def open_rooms(settings: Settings, limits: Limits) -> Rooms:
         guard=guard,
         readiness=Readiness(store, timesource.monotonic_ns),
         topology_lock=threading.Lock(),
+        profiles=ProfileDesk(limits.profile_jobs, limits.profile_wait_ns, timesource.monotonic_ns),
         live=LiveStreams(limits.live_streams),
     )
 

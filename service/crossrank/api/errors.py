@@ -1,7 +1,7 @@
 """The only mapping from faults to HTTP.
 
-Native routes answer `{error: {code, message, detail}}`; OTLP routes answer google.rpc.Status in the request's encoding, because
-that is what their clients read. Overload is 503 with Retry-After (whole seconds, at most 5), never 429: the stock Python exporter
+Native routes answer `{error: {code, message, detail}}`; OTLP routes answer google.rpc.Status in the request's encoding, Jaeger's
+`{errors: [{code, msg}]}`, because that is what their clients read. Overload is 503 with Retry-After (whole seconds, at most 5), never 429: the stock Python exporter
 drops a batch on 429 and sends it again on 503. Bad input is never a 500 and nothing is ever a redirect.
 """
 
@@ -30,6 +30,7 @@ from crossrank.errors import (
     UndecodableBody,
     UnsupportedType,
 )
+from crossrank.exporters.jaeger import envelope
 
 log = logging.getLogger(__name__)
 _RETRY_AFTER_S: Final = 1
@@ -49,6 +50,7 @@ STATUS: Final[dict[type[CrossrankError], int]] = {
 RPC_CODE: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 8, 415: 3, 503: 14, 500: 13}
 OTLP_PATHS: Final = frozenset({"/v1/traces", "/v1/metrics", "/v1/logs", "/v1development/profiles"})  # the last three only to say no
 PROTOBUF: Final = "application/x-protobuf"
+JAEGER_PREFIX: Final = "/api/"
 
 
 def install(app: FastAPI) -> None:
@@ -86,6 +88,8 @@ def answer_error(request: Request, status: int, code: str, message: str, detail:
         headers["Retry-After"] = str(wait_s)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if request.url.path.startswith(JAEGER_PREFIX):
+        return JsonReply(envelope(None, errors=[{"code": status, "msg": message}]), status_code=status, headers=headers)
     if request.url.path not in OTLP_PATHS:
         body = {"error": {"code": code, "message": message, "detail": detail}}
         return JsonReply(body, status_code=status, headers=headers)
