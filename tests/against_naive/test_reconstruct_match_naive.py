@@ -32,6 +32,33 @@ def anything(seed, events):
     return rows
 
 
+def messages(seed, events):
+    """Messages between two ranks, all with a tag or some without, with and without numbers, sharing them and not."""
+    rng = np.random.default_rng(seed)
+    tagged, numbered, numbers = rng.choice([0.0, 0.8, 1.0]), rng.choice([0.0, 0.5, 1.0]), int(rng.choice([2, 6]))
+    rows = []
+    for i in range(events):
+        start, rank = int(rng.integers(0, 60)), int(rng.integers(0, 2))
+        kind = str(rng.choice(["send", "recv"]))
+        rows.append(
+            {
+                "rank": rank, "lane": str(rng.integers(0, 2) if rng.random() < 0.2 else 0), "kind": kind, "at": (start, start + 5),
+                "op": kind, "group": "p", "peer": 1 - rank, "step": int(rng.integers(0, 2)), "span_id": i + 1,
+                "seq": int(rng.integers(0, numbers)) if rng.random() < numbered else None, "is_async": bool(rng.random() < 0.1),
+                "attrs": f'{{"tag":{rng.integers(0, 3)}}}' if rng.random() < tagged else None,
+            }
+        )  # fmt: skip
+    return rows
+
+
+@given(st.integers(0, 10**6), st.integers(0, 24))
+def test_messages_equal_dictionaries(seed, events):
+    trace = trace_of(*messages(seed, events))
+    found = match(trace).messages
+    assert set(zip(found.send.tolist(), found.recv.tolist(), strict=True)) == naive_messages(trace)
+    assert len(set(found.send.tolist())) == len(set(found.recv.tolist())) == len(found)
+
+
 @given(st.integers(0, 10**6), st.integers(0, 60))
 def test_equals_dictionaries(seed, events):
     trace = trace_of(*anything(seed, events))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from crossrank.model.kinds import KINDS, canonical_op
@@ -62,12 +63,36 @@ def agree(trace: JobTrace, members: list[int]) -> bool:
 
 
 def naive_messages(trace: JobTrace) -> set[tuple[int, int]]:
-    """(send, receive) pairs of messages with a seq."""
-    ends: dict[str, dict[tuple[int, ...], int]] = {"send": {}, "recv": {}}
-    for i in sorted(range(len(trace)), key=lambda i: (bool(trace.is_async[i]), int(trace.start_ns[i]), i)):
+    """(send, receive) pairs: by seq, without it by tag and order within a step.
+
+    Where a send and a receive of one seq have different tags, the whole channel goes by tag and order.
+    """
+    step = assign_steps(trace).tolist()
+    channels: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for i in sorted(range(len(trace)), key=lambda i: (int(trace.start_ns[i]), i)):
         kind, rank, peer = KINDS[trace.kind[i]], int(trace.rank[i]), int(trace.peer[i])
-        if kind not in ends or peer < 0 or not trace.has_seq[i] or (kind == "recv" and trace.is_async[i]):
-            continue
-        source, target = (rank, peer) if kind == "send" else (peer, rank)
-        ends[kind].setdefault((int(trace.group[i]), source, target, int(trace.seq[i])), i)
-    return {(ends["send"][key], ends["recv"][key]) for key in ends["send"].keys() & ends["recv"].keys()}
+        if kind in ("send", "recv") and peer >= 0 and not (kind == "recv" and trace.is_async[i]):
+            channels[int(trace.group[i]), *((rank, peer) if kind == "send" else (peer, rank))].append(i)
+    found: set[tuple[int, int]] = set()
+    for spans in channels.values():
+        tag = {i: int(trace.tag[i]) if all(trace.has_tag[j] for j in spans) else 0 for i in spans}
+        by_seq = _two_sides(trace, [i for i in spans if trace.has_seq[i]], lambda i: int(trace.seq[i]))
+        if any(a and b and tag[a[0]] != tag[b[0]] for a, b in by_seq.values()):
+            by_seq = {}
+        for sent, received in by_seq.values():
+            launches_last = [sorted(side, key=lambda i: bool(trace.is_async[i])) for side in (sent, received)]
+            one_lane = all(len({int(trace.lane[i]) for i in side}) == 1 for side in launches_last)
+            parts = len(sent) if len(sent) == len(received) and one_lane else 1
+            found |= set(zip(*(side[:parts] for side in launches_last), strict=False))
+        rest = [i for i in spans if not by_seq or not trace.has_seq[i]]
+        for sent, received in _two_sides(trace, rest, {i: (tag[i], step[i]) for i in rest}.__getitem__).values():
+            found |= set(zip(sent, received, strict=True)) if len(sent) == len(received) else set()
+    return found
+
+
+def _two_sides(trace: JobTrace, spans: list[int], key: Callable[[int], Any]) -> dict[Any, tuple[list[int], list[int]]]:
+    """The sends and the receives of each key."""
+    sides: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for i in spans:
+        sides[key(i)][KINDS[trace.kind[i]] == "recv"].append(i)
+    return sides

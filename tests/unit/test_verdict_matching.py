@@ -146,3 +146,41 @@ def test_types_that_differ_bind_nobody():
 def test_by_seq_is_certain():
     trace = trace_of(collective(0, 1, (0, 10)), collective(1, 1, (0, 10)))
     assert match(trace).collectives.confidence.tolist() == [1.0]
+
+
+def tagged(kind: str, rank: int, peer: int, tag: int, start: int, seq: int | None = None) -> dict[str, Any]:
+    return message(kind, rank, peer, seq, (start, start + 5), attrs=f'{{"note":"a,\\"tag\\":9","tag":{tag}}}')
+
+
+@pytest.mark.parametrize("numbered", [False, True], ids=["without numbers", "numbered as called"])
+def test_a_receive_takes_the_message_of_its_tag_whenever_it_was_sent(numbered: bool):
+    sends = [tagged("send", 0, 1, t, 10 * i, i if numbered else None) for i, t in enumerate((1, 2, 2, 3))]
+    recvs = [tagged("recv", 1, 0, t, 10 * i, i if numbered else None) for i, t in enumerate((2, 3, 1, 2))]
+    trace = trace_of(*sends, *recvs)
+    found = match(trace)
+    pairs = zip(trace.start_ns[found.messages.send].tolist(), trace.start_ns[found.messages.recv].tolist(), strict=True)
+    assert sorted(pairs) == [(0, 20), (10, 0), (20, 30), (30, 10)]
+    assert trace.tag[found.messages.send].tolist() == trace.tag[found.messages.recv].tolist()
+    assert found.unmatched == {"by_order": 8}
+
+
+def test_tags_that_one_side_does_not_say_are_left_out():
+    trace = trace_of(tagged("send", 0, 1, 4, 0), message("recv", 1, 0, None, (1, 9)))
+    assert len(match(trace).messages) == 1
+
+
+def test_a_tag_within_other_attributes_is_none():
+    trace = trace_of(
+        message("send", 0, 1, None, (0, 5), attrs='{"extra":{"tag":7}}'),
+        message("recv", 1, 0, None, (0, 5), attrs='{"a":{"tag":1},"tag":8}'),
+    )
+    assert (trace.has_tag.tolist(), trace.tag.tolist()) == ([False, True], [0, 8])
+
+
+def test_coalesced_messages_that_share_a_number_are_told_apart_by_their_place():
+    rows = [message(kind, rank, 1 - rank, 5, (10 * i, 100)) for kind, rank in (("send", 0), ("recv", 1)) for i in range(3)]
+    trace = trace_of(*rows)
+    found = match(trace)
+    assert trace.start_ns[found.messages.send].tolist() == trace.start_ns[found.messages.recv].tolist() == [0, 10, 20]
+    assert found.unmatched == {"coalesced": 6}
+    assert match(trace_of(*rows[:-1])).unmatched == {"doubled": 3}

@@ -11,7 +11,9 @@ If every chain leads back into itself the ranks wait for each other: a deadlock.
 
 Where events are known to be lost, a rank without an open operation may be in one that was not reported. Then it is only named if
 it is the only one missing somewhere and its own order of operations (analysis.program_order) says that nothing else could hold
-it; else, or where more than one event in seventy is lost, the ranks it may be are given as suspects.
+it; else, or where more than one event in seventy is lost, the ranks it may be are given as suspects. So they are where those who
+wait are not at one place of the program: one of them may have left a call out, so that all are in an operation nobody leaves and
+only the report of the one that seems to be missing is lost.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from crossrank.analysis.open_operations import OpenOperations, open_operations
 from crossrank.analysis.program_order import Channel, Operation, ProgramOrder
 from crossrank.analysis.proofs import proof_of, skipped_mismatch
 from crossrank.analysis.reach import Lost, Reach, events_lost, reach
+from crossrank.analysis.waiting_places import WaitingPlaces
 from crossrank.model.kinds import COLLECTIVE, RECV, SEND
 from crossrank.model.progress import RECORDER_LANE, Progress
 from crossrank.model.timeline import Timeline
@@ -164,7 +167,7 @@ class _Chains:
             sure -= self._silent(sure)
         ends = [self._culprit(r, self._side(r), min(candidates[r], key=_most_telling)) for r in sorted(sure)]
         explained = sure or self.skips or self.found.stopped or self.found.desynced
-        return ends, set() if explained else set(candidates)
+        return ends, set() if explained else set(candidates) | self._elsewhere(candidates)
 
     def _silent(self, ranks: set[int]) -> set[int]:
         """Ranks that say of nothing that it is open, where others do: they may be in an operation without having said so."""
@@ -173,11 +176,21 @@ class _Chains:
         open_work = trace.is_open & ~np.isin(trace.kind, (COLLECTIVE, SEND, RECV))
         return ranks - telling if open_work.any() else set()
 
+    def _elsewhere(self, candidates: dict[int, list[Pending]]) -> set[int]:
+        """Ranks that wait for a candidate in other work than most of those with them."""
+        return {r for ops in candidates.values() for p in ops for r in self.places.strays(p)}
+
+    @cached_property
+    def places(self) -> WaitingPlaces:
+        """In which work the waiting ranks are."""
+        return WaitingPlaces(self.timeline.trace)
+
     def _nothing_else_holds(self, rank: int, ops: list[Pending]) -> bool:
         """The rank is the only one missing in an operation, and what it calls next by its own order waits for nobody else."""
         if self.lost.share > _LOST_MOST:
             return False
-        if not any(set(p.absent) - self.unseen == {rank} for p in ops):
+        alone = [p for p in ops if set(p.absent) - self.unseen == {rank}]
+        if not alone or any(self.places.strays(p) for p in alone):
             return False
         following = self.order.next_of(rank, lambda op: self._is_passed(rank, op))
         return following is not None and not self._is_held(rank, following)

@@ -141,5 +141,5 @@ def _add(rows: Rows, index: int, node: Mapping[str, Any], rank: int, *, has_devi
         end_ns=(start + (length or 0)) * 1000,
         span_id=_node_id(_get(node, "id")),
         links=list(dict.fromkeys(map(_node_id, depends))) or None,
-        attrs={"node": int64(_get(node, "id")), **said},
+        attrs={"node": int64(_get(node, "id")), "tag": int64(said.get("comm_tag")) if kind in ("send", "recv") else None, **said},
     )

@@ -21,6 +21,7 @@ from crossrank.model.flags import EventFlag
 from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
 from crossrank.model.links import resolve_links
+from crossrank.model.tags import message_tags
 from crossrank.model.words import NO_CODE, folded_codes, word_codes
 
 
@@ -52,6 +53,8 @@ class JobTrace:
     seq: Int64Array  # 0 where not has_seq
     has_seq: BoolArray
     peer: Int32Array  # NO_CODE where absent
+    tag: Int64Array  # of messages; 0 where not has_tag
+    has_tag: BoolArray
     size_bytes: Int64Array  # 0 where unknown
     dtype: Int32Array
     is_async: BoolArray
@@ -115,6 +118,8 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
     end = np.where(is_open, start, _ints(events, "end_ns", np.int64))
     stamps, stamp_ptr = _lane_stamps(lane, len(lane_keys), start, end, is_open)
     span_id = _id_as_int(events, "span_id")
+    kind = np.array([KIND_CODE.get(k, OTHER) for k in kind_words] or [OTHER], dtype=np.int8)[kind_code]
+    tag, has_tag = message_tags(events, kind)
     cause, effect = resolve_links(_column(events, "links"), rank, span_id)
     return JobTrace(
         job=job,
@@ -122,7 +127,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
         rank=rank,
         lane=lane,
         domain=clock[0],
-        kind=np.array([KIND_CODE.get(k, OTHER) for k in kind_words] or [OTHER], dtype=np.int8)[kind_code],
+        kind=kind,
         name=name,
         op=op,
         group=groups.code,
@@ -134,6 +139,8 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
         seq=_ints(events, "seq", np.int64),
         has_seq=~_mask(events, "seq"),
         peer=_ints(events, "peer", np.int32, NO_CODE),
+        tag=tag,
+        has_tag=has_tag,
         size_bytes=_ints(events, "bytes", np.int64),
         dtype=dtype,
         is_async=_column(events, "is_async").fill_null(False).to_numpy(zero_copy_only=False),

@@ -1,9 +1,9 @@
 """Which spans of different ranks are one operation.
 
-Collectives match by (group, seq), where a group is its name and membership; messages by (group, source, destination, seq). Where
-senders gave no seq, operations of one group, operation, size and type are numbered by order within each step
-(reconstruct.ordinals), outside of steps by the content of the ranks' windows (reconstruct.windows). What cannot be matched, and
-what is matched but doubtful, is counted by reason in `Matches.unmatched`:
+Collectives match by (group, seq), where a group is its name and membership; messages by (group, source, destination, seq), or by tag
+and order (reconstruct.messages). Where senders gave no seq, operations of one group, operation, size and type are numbered by order
+within each step (reconstruct.ordinals), outside of steps by the content of the ranks' windows (reconstruct.windows). What cannot be
+matched, and what is matched but doubtful, is counted by reason in `Matches.unmatched`:
 
     async_launch    launches whose operation was not recorded           no_group, no_peer   spans that do not say with whom
     not_a_member    spans of a rank that is not in its own group        doubled     second spans of one rank for one operation
