@@ -36,6 +36,7 @@ async def post_import(
     job: Annotated[str | None, Query(description="Job the file belongs to.")] = None,
     rank: Annotated[int | None, Query(ge=0, lt=2**31, description="Whose it is, where the file does not say.")] = None,
     name: Annotated[str | None, Query(max_length=1024, description="The file's name; a rank in it counts.")] = None,
+    profile: Annotated[str | None, Query(max_length=64, description="The request that this trace answers.")] = None,
     x_crossrank_job: Annotated[str | None, Header(description="Job, where the parameter is not given.")] = None,
 ) -> Response:
     """Takes one recorded file. 200 means its events are on disk."""
@@ -60,6 +61,8 @@ async def post_import(
         receipt = await asyncio.wrap_future(stored)
         if admitted.topology is not None and receipt.accepted:
             await asyncio.to_thread(_lay_over, rooms, owner, dict(admitted.topology))
+    if profile is not None and rank is not None:
+        rooms.profiles.received(owner, profile, rank, receipt.accepted + receipt.duplicate)
     rooms.deriver.wake()
     return receipt_reply(rooms, admitted, receipt, received_ns)
 

@@ -42,11 +42,21 @@ async def post_events(request: Request, rooms: Rooms, caller: Caller) -> Respons
     """Answers POST /v1/events."""
     received_ns = rooms.wall_ns()
     admitted, receipt = await _take(request, rooms, caller, "events", received_ns)
-    return receipt_reply(rooms, admitted, receipt, received_ns)
+    return receipt_reply(rooms, admitted, receipt, received_ns, asked_of(rooms, admitted) if rooms.profiles.open else None)
 
 
-def receipt_reply(rooms: Rooms, admitted: Admitted, receipt: Receipt, received_ns: int) -> Response:
-    """What became of the events of a request."""
+def asked_of(rooms: Rooms, admitted: Admitted) -> dict[str, Any] | None:
+    """What is asked of the rank that posted, who is that of its first event."""
+    if not admitted.events.num_rows:
+        return None
+    first = admitted.events.slice(0, 1)
+    return rooms.profiles.told(first["job"][0].as_py(), first["rank"][0].as_py())
+
+
+def receipt_reply(
+    rooms: Rooms, admitted: Admitted, receipt: Receipt, received_ns: int, profile: dict[str, Any] | None = None
+) -> Response:
+    """What became of the events of a request. profile: what is asked of the rank that sent it."""
     reasons = Counter(r.reason for r in admitted.rejections)
     listed = admitted.rejections[: rooms.limits.errors_listed]
     answer: dict[str, Any] = {
@@ -60,6 +70,8 @@ def receipt_reply(rooms: Rooms, admitted: Admitted, receipt: Receipt, received_n
     }
     if admitted.warnings:
         answer["warnings"] = list(admitted.warnings)
+    if profile is not None:
+        answer["profile"] = profile
     return JsonReply(answer)
 
 

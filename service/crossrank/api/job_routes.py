@@ -165,6 +165,7 @@ def delete_job(rooms: RoomsParam, job: JobParam) -> Response:
     """Removes the job and everything derived from it."""
     rooms.store.delete_job(job)
     rooms.deriver.forget(job)
+    rooms.profiles.forget(job)
     return JsonReply({"deleted": job})
 
 

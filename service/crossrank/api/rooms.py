@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Request
 from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.inflight import Inflight
 from crossrank.api.live_streams import LiveStreams
+from crossrank.api.profile_desk import ProfileDesk
 from crossrank.api.readiness import Readiness
 from crossrank.auth.guard import Caller, Guard
 from crossrank.counters import Counters
@@ -42,6 +43,7 @@ class Rooms:
     guard: Guard
     readiness: Readiness
     topology_lock: Lock
+    profiles: ProfileDesk
     live: LiveStreams
 
 

@@ -39,6 +39,11 @@ class EventError(Shape):
     detail: str = ""
 
 
+class ProfileAsked(Shape):
+    id: str
+    steps: int
+
+
 class EventsReceipt(Shape):
     accepted: int
     duplicate: int
@@ -47,6 +52,7 @@ class EventsReceipt(Shape):
     errors: list[EventError]
     received_ns: int
     sent_ns: int
+    profile: ProfileAsked | None = Field(default=None, description="Only there when this rank is asked for a profile.")
 
 
 class ErrorBody(Shape):
