@@ -20,6 +20,8 @@ const MODULES = {
   quality: () => import('./views/quality.js'),
 };
 
+const NEWS_EVERY_MS = 1000; // a busy job says more than anybody can read
+
 const api = openApi();
 const state = openState();
 const main = document.getElementById('main');
@@ -29,6 +31,9 @@ const shell = openShell(document.getElementById('top'), context);
 let shown = { key: null, view: null };
 let stopFollowing = () => {};
 let followed = null;
+let lastNews = null;
+let pending;
+let spreadAt = -Infinity;
 
 /** Draws what the address says: another view is mounted, the same one is told. */
 async function show(now) {
@@ -59,23 +64,40 @@ async function show(now) {
 /** Follows the job of the address, or the list of jobs; on news the answers are asked for again where they are shown. */
 function followJob(now) {
   const path = now.job === undefined ? '/v1/live' : api.jobPath(now.job, 'live');
-  if (path === followed) return;
+  if (path === followed || document.hidden) return;
   followed = path;
   stopFollowing();
+  lastNews = null;
   job.follow(now.job ?? null, now.attempt);
   stopFollowing = follow(api, path, (message) => news(message), (live) => shell.live(live));
 }
 
 function news(message) {
-  if (document.hidden) return void (missed = true);
-  missed = false;
+  const text = JSON.stringify(message.data);
+  if (message.event !== 'resumed' && text === lastNews) return;
+  lastNews = text;
+  clearTimeout(pending);
+  pending = setTimeout(() => spread(message), Math.max(0, spreadAt + NEWS_EVERY_MS - performance.now()));
+}
+
+function spread(message) {
+  if (document.hidden) return;
+  spreadAt = performance.now();
   api.forget();
   job.refresh(message);
   shown.view?.refresh?.(state.now(), message);
 }
 
-let missed = false;
-document.addEventListener('visibilitychange', () => missed && !document.hidden && news({ event: 'resumed', data: null }));
+// A browser has six connections to a service. A page that nobody sees (another tab, or kept for the back button) gives its own back.
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) {
+    stopFollowing();
+    followed = null;
+  } else {
+    followJob(state.now());
+    news({ event: 'resumed', data: null });
+  }
+});
 state.onChange(show);
 openKeys(context);
 show(state.now());
