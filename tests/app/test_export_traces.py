@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +25,26 @@ HOSTILE = '</script><script>alert("1")</script>\u2028\x01\\"\'}],'
 T0 = 1_800_000_000_000_000_123  # not a multiple of 256: a double would lose it
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`sim`: 16 ranks, rank 3 is slow in some steps."""
-    path = tmp_path_factory.mktemp("data")
+@cache
+def body() -> bytes:
+    """A job of 16 ranks, rank 3 is slow in some steps."""
     slow = (SlowCompute(rank=3, phase="forward", steps=(2, 5), extra_ns=6_000_000),)
     config = JobConfig(job="sim", dp=4, tp=2, pp=2, steps=6, microbatches=2, ranks_per_host=2)
-    with InProcess(path) as service:
-        service.post("/v1/events", encode.ndjson(simulate(config, slow, seed=1).events), encode.NDJSON_TYPE)
-    return path
+    return encode.ndjson(simulate(config, slow, seed=1).events)
+
+
+@contextmanager
+def serving(folder: Path, limits: Limits | None = None) -> Iterator[InProcess]:
+    with InProcess(folder, limits) as running:
+        running.post("/v1/events", body(), encode.NDJSON_TYPE)
+        running.derive("sim")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    with serving(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 def exported(service: InProcess, job: str, how: str, **params: Any) -> TraceFile:
@@ -51,10 +65,9 @@ def post(service: InProcess, job: str, *events: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("how", READ)
 @pytest.mark.parametrize("aligned", ["raw", "fit", "repaired"])
-def test_spans_and_times_are_those_of_events(folder: Path, how: str, aligned: str):
-    with InProcess(folder) as service:
-        trace = exported(service, "sim", how, ranks="0,3,8-10", aligned=aligned, **{"from": 2, "to": 4})
-        events = [e for r in (0, 3, 8, 9, 10) for e in told(service, "sim", aligned, rank=r) if 2 <= e["step_inferred"] <= 4]
+def test_spans_and_times_are_those_of_events(service: InProcess, how: str, aligned: str):
+    trace = exported(service, "sim", how, ranks="0,3,8-10", aligned=aligned, **{"from": 2, "to": 4})
+    events = [e for r in (0, 3, 8, 9, 10) for e in told(service, "sim", aligned, rank=r) if 2 <= e["step_inferred"] <= 4]
     drawn = Counter((s.track[0], s.args["span_id"], s.name, s.category, s.start_ns, s.end_ns) for s in trace.of_ranks())
     expected = Counter(
         (f"rank {e['rank']}", e["span_id"], e["name"], e["kind"], e["aligned_start_ns"], e.get("aligned_end_ns")) for e in events
@@ -73,11 +86,10 @@ def test_spans_and_times_are_those_of_events(folder: Path, how: str, aligned: st
 
 
 @pytest.mark.parametrize("how", READ)
-def test_arrows_go_from_the_last_arriver_to_those_who_waited(folder: Path, how: str):
-    with InProcess(folder) as service:
-        trace = exported(service, "sim", how, top=16)
-        events = told(service, "sim")
-        collectives = service.get("/v1/jobs/sim/collectives", limit=100_000)["collectives"]
+def test_arrows_go_from_the_last_arriver_to_those_who_waited(service: InProcess, how: str):
+    trace = exported(service, "sim", how, top=16)
+    events = told(service, "sim")
+    collectives = service.get("/v1/jobs/sim/collectives", limit=100_000)["collectives"]
     span = {(e["group"], e["seq"], e["rank"]): e for e in events if e["kind"] == "collective"}
     expected = set()
     for c in collectives:
@@ -100,10 +112,9 @@ def test_arrows_go_from_the_last_arriver_to_those_who_waited(folder: Path, how: 
 
 
 @pytest.mark.parametrize("how", READ)
-def test_the_critical_path_has_a_track_of_its_own(folder: Path, how: str):
-    with InProcess(folder) as service:
-        trace = exported(service, "sim", how, ranks="0", **{"from": 3, "to": 3})
-        path = service.get("/v1/jobs/sim/steps/3/critical-path")
+def test_the_critical_path_has_a_track_of_its_own(service: InProcess, how: str):
+    trace = exported(service, "sim", how, ranks="0", **{"from": 3, "to": 3})
+    path = service.get("/v1/jobs/sim/steps/3/critical-path")
     drawn = trace.on("critical path", "critical path")
     assert [(s.args["rank"], s.args["lane"], s.start_ns, s.end_ns) for s in drawn] == [
         (s["rank"], s["lane"], s["start_ns"], s["end_ns"]) for s in path["segments"]
@@ -111,28 +122,27 @@ def test_the_critical_path_has_a_track_of_its_own(folder: Path, how: str):
     assert [s.name for s in trace.on("critical path", "steps")] == ["step 3"]
 
 
-def test_ranks_are_chosen_by_what_they_tell(folder: Path):
-    with InProcess(folder) as service:
-        one = exported(service, "sim", "perfetto", top=1)
-        assert {s.track[0] for s in one.of_ranks()} == {"rank 3"}
-        assert one.notes["ranks"] == [{"rank": 3, "why": "named by a finding: straggler", "spans": 144}]
-        assert "host1, named by a finding: straggler" in one.labels["rank 3"]
-        assert "right within" in one.labels["rank 3"]
-        for params, field in (
-            ({"ranks": "99"}, "ranks"),
-            ({"ranks": "1;2"}, "ranks"),
-            ({"ranks": "1", "top": 2}, "top"),
-            ({"top": 0}, "top"),
-            ({"format": "parquet", "top": 2}, "top"),
-            ({"format": "svg"}, "format"),
-        ):
-            answer = service.request("GET", "/v1/jobs/sim/export", params={"format": "chrome", **params})
-            assert answer.status_code in (400, 404), params
-            assert answer.json()["error"]["detail"]["field"] == field
+def test_ranks_are_chosen_by_what_they_tell(service: InProcess):
+    one = exported(service, "sim", "perfetto", top=1)
+    assert {s.track[0] for s in one.of_ranks()} == {"rank 3"}
+    assert one.notes["ranks"] == [{"rank": 3, "why": "named by a finding: straggler", "spans": 144}]
+    assert "host1, named by a finding: straggler" in one.labels["rank 3"]
+    assert "right within" in one.labels["rank 3"]
+    for params, field in (
+        ({"ranks": "99"}, "ranks"),
+        ({"ranks": "1;2"}, "ranks"),
+        ({"ranks": "1", "top": 2}, "top"),
+        ({"top": 0}, "top"),
+        ({"format": "parquet", "top": 2}, "top"),
+        ({"format": "svg"}, "format"),
+    ):
+        answer = service.request("GET", "/v1/jobs/sim/export", params={"format": "chrome", **params})
+        assert answer.status_code in (400, 404), params
+        assert answer.json()["error"]["detail"]["field"] == field
 
 
-def test_what_does_not_fit_is_left_out_from_a_moment_on(folder: Path):
-    with InProcess(folder, Limits(export_spans=500)) as service:
+def test_what_does_not_fit_is_left_out_from_a_moment_on(tmp_path: Path):
+    with serving(tmp_path, Limits(export_spans=500)) as service:
         answer = service.request("GET", "/v1/jobs/sim/export", params={"format": "chrome", "top": 16})
     trace = read_chrome(answer.content)
     assert answer.headers["x-crossrank-truncated"] == "true"

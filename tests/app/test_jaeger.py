@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +103,26 @@ class Dependencies(Envelope):
 READS = {"services": Names, "operations": Operations, "search": Traces, "trace": Traces, "dependencies": Dependencies}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data")
+@cache
+def body() -> bytes:
+    """A job of 16 ranks, rank 3 is slow in some steps."""
     slow = (SlowCompute(rank=3, phase="forward", steps=(2, 5), extra_ns=6_000_000),)
     config = JobConfig(job=JOB, dp=4, tp=2, pp=2, steps=6, microbatches=2, ranks_per_host=2)
-    with InProcess(path) as service:
-        service.post("/v1/events", encode.ndjson(simulate(config, slow, seed=1).events), encode.NDJSON_TYPE)
-    return path
+    return encode.ndjson(simulate(config, slow, seed=1).events)
+
+
+@contextmanager
+def serving(folder: Path, limits: Limits | None = None) -> Iterator[InProcess]:
+    with InProcess(folder, limits) as running:
+        running.post("/v1/events", body(), encode.NDJSON_TYPE)
+        running.derive(JOB)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    with serving(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 def ask(service: InProcess, path: str, /, **query: Any) -> Any:
@@ -121,18 +136,17 @@ def tags(span: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: r["who"][:60])
-def test_recorded_requests_are_answered_in_the_shape_that_is_read(folder: Path, request_: dict[str, Any]):
-    with InProcess(folder) as service:
-        steps = service.get(f"/v1/jobs/{JOB}/steps")["steps"]
-        known = {
-            "service": JOB,
-            "trace_id": ask(service, "/api/traces", service=JOB)["data"][0]["traceID"],
-            "start_us": steps[1]["start_ns"] // 1000,
-            "end_us": steps[3]["end_ns"] // 1000,
-            "end_ms": steps[3]["end_ns"] // 10**6,
-        }
-        fill = lambda text: text if "{" not in text or '"' in text else text.format(**known)  # noqa: E731
-        answer = ask(service, fill(request_["path"]), **{k: fill(v) for k, v in request_["query"].items()})
+def test_recorded_requests_are_answered_in_the_shape_that_is_read(service: InProcess, request_: dict[str, Any]):
+    steps = service.get(f"/v1/jobs/{JOB}/steps")["steps"]
+    known = {
+        "service": JOB,
+        "trace_id": ask(service, "/api/traces", service=JOB)["data"][0]["traceID"],
+        "start_us": steps[1]["start_ns"] // 1000,
+        "end_us": steps[3]["end_ns"] // 1000,
+        "end_ms": steps[3]["end_ns"] // 10**6,
+    }
+    fill = lambda text: text if "{" not in text or '"' in text else text.format(**known)  # noqa: E731
+    answer = ask(service, fill(request_["path"]), **{k: fill(v) for k, v in request_["query"].items()})
     read = READS[request_["reads"]].model_validate(answer)
     assert read.data or request_["reads"] == "dependencies"
     if isinstance(read, Traces):
@@ -146,12 +160,11 @@ def test_recorded_requests_are_answered_in_the_shape_that_is_read(folder: Path, 
             assert root.operationName.startswith("step ")
 
 
-def test_a_step_is_a_trace_with_a_process_for_each_rank(folder: Path):
-    with InProcess(folder) as service:
-        found = ask(service, "/api/traces", service=JOB, limit=1)["data"][0]
-        trace = ask(service, f"/api/traces/{found['traceID']}")["data"][0]
-        events = service.get(f"/v1/jobs/{JOB}/events", step=5, limit=10_000)["events"]
-        collectives = service.get(f"/v1/jobs/{JOB}/collectives", step=5)["collectives"]
+def test_a_step_is_a_trace_with_a_process_for_each_rank(service: InProcess):
+    found = ask(service, "/api/traces", service=JOB, limit=1)["data"][0]
+    trace = ask(service, f"/api/traces/{found['traceID']}")["data"][0]
+    events = service.get(f"/v1/jobs/{JOB}/events", step=5, limit=10_000)["events"]
+    collectives = service.get(f"/v1/jobs/{JOB}/collectives", step=5)["collectives"]
     assert trace["spans"][0]["operationName"] == "step 5"
     assert {p["serviceName"] for p in trace["processes"].values()} == {JOB, *(f"rank {r}" for r in range(16))}
     drawn = {(int(s["processID"][1:]) - 1, tags(s)["start_ns"], tags(s)["end_ns"], s["operationName"]) for s in trace["spans"][1:]}
@@ -169,27 +182,24 @@ def test_a_step_is_a_trace_with_a_process_for_each_rank(folder: Path):
     assert waited > 20
 
 
-def test_search_by_operation_duration_tags_and_time(folder: Path):
-    with InProcess(folder) as service:
-        steps = service.get(f"/v1/jobs/{JOB}/steps")["steps"]
+def test_search_by_operation_duration_tags_and_time(service: InProcess):
+    steps = service.get(f"/v1/jobs/{JOB}/steps")["steps"]
 
-        def found(**query: Any) -> list[str]:
-            return [t["spans"][0]["operationName"] for t in ask(service, "/api/traces", service=JOB, **query)["data"]]
+    def found(**query: Any) -> list[str]:
+        return [t["spans"][0]["operationName"] for t in ask(service, "/api/traces", service=JOB, **query)["data"]]
 
-        everything = [f"step {n}" for n in range(5, -1, -1)]
-        assert found() == everything
-        assert found(limit=2) == everything[:2]
-        assert found(start=steps[2]["start_ns"] // 1000 + 1, end=steps[2]["end_ns"] // 1000 - 2000, operation="forward") == [
-            "step 2"
-        ]
-        assert found(operation="nobody calls it so") == []
-        assert found(tags='{"rank":"3","phase":"forward"}') == everything
-        assert found(tags='{"phase":"sideways"}') == []
-        assert found(tag="crossrank.rank:99") == []
-        longest = max(s["duration_ns"] for s in steps)
-        assert found(minDuration=f"{longest + 10**9}ns") == []
-        slow = found(operation="forward", tags='{"rank":"3"}', minDuration=_between_normal_and_slow(service))
-        assert slow == ["step 5", "step 4", "step 3", "step 2"]
+    everything = [f"step {n}" for n in range(5, -1, -1)]
+    assert found() == everything
+    assert found(limit=2) == everything[:2]
+    assert found(start=steps[2]["start_ns"] // 1000 + 1, end=steps[2]["end_ns"] // 1000 - 2000, operation="forward") == ["step 2"]
+    assert found(operation="nobody calls it so") == []
+    assert found(tags='{"rank":"3","phase":"forward"}') == everything
+    assert found(tags='{"phase":"sideways"}') == []
+    assert found(tag="crossrank.rank:99") == []
+    longest = max(s["duration_ns"] for s in steps)
+    assert found(minDuration=f"{longest + 10**9}ns") == []
+    slow = found(operation="forward", tags='{"rank":"3"}', minDuration=_between_normal_and_slow(service))
+    assert slow == ["step 5", "step 4", "step 3", "step 2"]
 
 
 def _between_normal_and_slow(service: InProcess) -> str:
@@ -198,40 +208,38 @@ def _between_normal_and_slow(service: InProcess) -> str:
     return f"{(usual + 3_000_000) / 1e6:.3f}ms"
 
 
-def test_a_trace_under_the_id_of_its_senders(folder: Path):
-    with InProcess(folder) as service:
-        event = service.get(f"/v1/jobs/{JOB}/events", limit=1)["events"][0]
-        trace = ask(service, f"/api/traces/{event['trace_id']}")["data"][0]
-        raw = ask(service, f"/api/traces/{event['trace_id']}", raw="true")["data"][0]
+def test_a_trace_under_the_id_of_its_senders(service: InProcess):
+    event = service.get(f"/v1/jobs/{JOB}/events", limit=1)["events"][0]
+    trace = ask(service, f"/api/traces/{event['trace_id']}")["data"][0]
+    raw = ask(service, f"/api/traces/{event['trace_id']}", raw="true")["data"][0]
     assert trace["traceID"] == event["trace_id"]
     spans = {tags(s)["start_ns"] for s in raw["spans"][1:]}
     assert str(event["start_ns"]) in spans
 
 
-def test_faults_have_the_shape_of_jaeger(folder: Path):
-    with InProcess(folder) as service:
-        for path, query, status in (
-            ("/api/traces/" + "ab" * 16, {}, 404),
-            ("/api/traces/nonsense", {}, 400),
-            ("/api/traces", {}, 400),
-            ("/api/operations", {}, 400),
-            ("/api/traces", {"service": JOB, "minDuration": "soon"}, 400),
-            ("/api/traces", {"service": JOB, "minDuration": "2s", "maxDuration": "1s"}, 400),
-            ("/api/traces", {"service": JOB, "tags": "{"}, 400),
-            ("/api/traces", {"service": JOB, "tag": "novalue"}, 400),
-            ("/api/traces", {"service": JOB, "limit": "many"}, 400),
-            ("/api/nothing", {}, 404),
-        ):
-            answer = service.request("GET", path, params=query)
-            assert answer.status_code == status, path
-            error = answer.json()["errors"][0]
-            assert (error["code"], bool(error["msg"])) == (status, True)
-        assert ask(service, "/api/traces", service="nobody")["data"] == []
-        assert ask(service, "/api/services/nobody/operations")["data"] == []
+def test_faults_have_the_shape_of_jaeger(service: InProcess):
+    for path, query, status in (
+        ("/api/traces/" + "ab" * 16, {}, 404),
+        ("/api/traces/nonsense", {}, 400),
+        ("/api/traces", {}, 400),
+        ("/api/operations", {}, 400),
+        ("/api/traces", {"service": JOB, "minDuration": "soon"}, 400),
+        ("/api/traces", {"service": JOB, "minDuration": "2s", "maxDuration": "1s"}, 400),
+        ("/api/traces", {"service": JOB, "tags": "{"}, 400),
+        ("/api/traces", {"service": JOB, "tag": "novalue"}, 400),
+        ("/api/traces", {"service": JOB, "limit": "many"}, 400),
+        ("/api/nothing", {}, 404),
+    ):
+        answer = service.request("GET", path, params=query)
+        assert answer.status_code == status, path
+        error = answer.json()["errors"][0]
+        assert (error["code"], bool(error["msg"])) == (status, True)
+    assert ask(service, "/api/traces", service="nobody")["data"] == []
+    assert ask(service, "/api/services/nobody/operations")["data"] == []
 
 
-def test_large_steps_are_cut_and_say_so(folder: Path):
-    with InProcess(folder, Limits(trace_spans=100)) as service:
+def test_large_steps_are_cut_and_say_so(tmp_path: Path):
+    with serving(tmp_path, Limits(trace_spans=100)) as service:
         found = ask(service, "/api/traces", service=JOB, operation="optimizer")["data"]
         trace = ask(service, f"/api/traces/{found[0]['traceID']}")["data"][0]
     assert all(any(s["operationName"] == "optimizer" for s in t["spans"]) for t in found)
