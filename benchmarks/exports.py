@@ -49,8 +49,8 @@ def main() -> int:
         for name, write in (("perfetto", perfetto_stream), ("chrome", chrome_stream)):
             _run(write, drawing(view, Asked(**{**_fields(asked), "last": 0})))  # compiles
             took_s, cpu_s, size = _run(write, drawing(view, asked))
-            results.add(f"{name}, {spans:,} spans", took_s, "s wall", at_most=20)
-            results.add(f"{name}, {spans:,} spans, CPU", cpu_s, "s CPU")
+            results.add(f"{name}, {spans:,} spans, wall", took_s, "s")
+            results.add(f"{name}, {spans:,} spans, CPU", cpu_s, "s", at_most=20)
             results.add(f"{name}, bytes a span", size / spans, "B")
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
         results.add("peak memory beyond that of the derivation", grown / 1024, "MB")

@@ -16,6 +16,7 @@ class Limits:
     body_read_ns: int = 60_000_000_000  # a body that takes longer to arrive is given up
     token_bytes_per_s: int = 256 << 20  # of one token; beyond it 503
     token_events_per_s: int = 4_000_000  # of one token; beyond it 503
+    job_metrics: int = 50  # jobs with gauges of their own in /metrics: those that received something last
     job_series: int = 1000  # rejections by job, rank and reason in /metrics: the most frequent are kept
     import_bytes: int = 1 << 30  # a recorded file in clear, read as a stream; `crossrank import` sends larger ones in parts
     events_per_body: int = 1_000_000

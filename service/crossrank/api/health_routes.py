@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from crossrank.api.job_metrics import JobMetrics
 from crossrank.api.reply import JsonReply
 from crossrank.api.rooms import RoomsParam
 from crossrank.errors import NotFound
@@ -33,9 +34,10 @@ def readyz(rooms: RoomsParam) -> Response:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def metrics(rooms: RoomsParam) -> Response:
-    """Counters in the Prometheus text format."""
+    """Counters, and the state of the jobs active last, in the Prometheus text format."""
     registry = CollectorRegistry()
     registry.register(JobRejections(rooms.store, rooms.limits.job_series))
+    registry.register(JobMetrics(rooms.store, rooms.deriver, rooms.limits.job_metrics, rooms.wall_ns()))
     text = rooms.counters.exposition() + generate_latest(registry)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
