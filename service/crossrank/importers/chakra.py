@@ -5,7 +5,8 @@ COMM_SEND and COMM_RECV messages, MEM_LOAD and MEM_STORE copies. Its data and co
 microseconds. Communications carry no sequence number; they are matched by order within `pg_name`.
 
 PyTorch's own execution graphs have no times at all: they say what depends on what, and only the Kineto trace recorded with them says
-when. Those are refused with that advice.
+when. Nodes with the number of their record function (`rf_id`) are laid over its spans (model.graph_nodes); without such numbers a graph is
+refused with that advice.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from crossrank.importers.plain_bytes import read_plain
 from crossrank.importers.rows import Rows, int64, span_id
 from crossrank.importers.source import Recording, Source, settle_rank
 from crossrank.limits import Limits
+from crossrank.model.graph_nodes import NODE_LANE, UNTIMED_LANE
 
 _COLLECTIVES: Final = (
     "all_reduce",
@@ -52,15 +54,20 @@ def read(file: BinaryIO, source: Source, limits: Limits) -> Recording:
     head = next((v for v in found if isinstance(v, dict) and _get(v, "version") is not None and _get(v, "id") is None), {})
     nodes = [v for v in found if v is not head]
     rank = settle_rank(source, int64(_attributes(head).get("rank")), ends_in_rank=True)
-    if not any(_microseconds(v, "start_time_micros") is not None for v in nodes if isinstance(v, dict)):
-        raise UndecodableBody("The execution trace has no node with a time; import the Kineto trace that was recorded with it")
+    if not any(_microseconds(v, "start_time_micros") is not None or _rf_id(v) for v in nodes if isinstance(v, dict)):
+        raise UndecodableBody(
+            "The execution trace has no node with a time or an rf_id; import the Kineto trace that was recorded with it"
+        )
     has_device = any(isinstance(v, dict) and _get(v, "type") == "COMP_NODE" and not _on_host(_attributes(v)) for v in nodes)
     rows = Rows(limits)
     for index, node in enumerate(nodes):
         if not isinstance(node, dict):
             rows.reject(index, "bad_json" if node is None else "not_an_object", rank=rank)
             continue
-        _add(rows, index, node, rank, has_device=has_device)
+        if _microseconds(node, "start_time_micros") is None and _rf_id(node):
+            _add_untimed(rows, index, node, rank, source.at_ns)
+        else:
+            _add(rows, index, node, rank, has_device=has_device)
     recording = rows.recording(rank)
     if recording.first_ns is not None and recording.first_ns < _EARLIEST_NS:
         rows.warnings.append("times are not since the epoch; they cannot be compared with other ranks")
@@ -102,6 +109,33 @@ def _on_host(attributes: Mapping[str, Any]) -> bool:
     return attributes.get("is_cpu_op") in (True, 1, "true", "True")
 
 
+def _rf_id(node: Mapping[str, Any]) -> int | None:
+    """The number of the record function; 0 is none."""
+    number = int64(_attributes(node).get("rf_id"))
+    return number if number is not None and number > 0 else None
+
+
+def _dependencies(node: Mapping[str, Any]) -> list[bytes] | None:
+    depends = [d for name in ("data_deps", "ctrl_deps") for d in _listed(_get(node, name)) if int64(d) is not None]
+    return list(dict.fromkeys(map(_node_id, depends))) or None
+
+
+def _add_untimed(rows: Rows, index: int, node: Mapping[str, Any], rank: int, at_ns: int) -> None:
+    """A node that only says what it depends on. It is on no timeline; its time is that of receipt."""
+    rows.add(
+        index,
+        rank=rank,
+        lane=UNTIMED_LANE,
+        name=str(_get(node, "name") or "unnamed"),
+        kind="mark",
+        start_ns=at_ns,
+        end_ns=at_ns,
+        span_id=_node_id(_get(node, "id")),
+        links=_dependencies(node),
+        attrs={"node": int64(_get(node, "id")), "rf_id": _rf_id(node)},
+    )
+
+
 def _listed(value: Any) -> list[Any]:
     """A list, or the one thing that stands for it."""
     return value if isinstance(value, list) else [value]
@@ -125,12 +159,12 @@ def _add(rows: Rows, index: int, node: Mapping[str, Any], rank: int, *, has_devi
     op = kind if kind in ("send", "recv") else None
     if kind == "collective" and number is not None and 0 <= number < len(_COLLECTIVES):
         op = _COLLECTIVES[number]
-    depends = [d for name in ("data_deps", "ctrl_deps") for d in _listed(_get(node, name)) if int64(d) is not None]
     stream = said.get("stream", said.get("tid"))
+    lane = "chakra" if stream is None else f"cuda:{stream}" if not _on_host(said) else f"cpu:{stream}"
     rows.add(
         index,
         rank=rank,
-        lane="chakra" if stream is None else f"cuda:{stream}" if not _on_host(said) else f"cpu:{stream}",
+        lane=f"{NODE_LANE} {lane}" if _rf_id(node) else lane,
         name=str(_get(node, "name") or "unnamed"),
         kind=kind,
         op=op,
@@ -140,6 +174,11 @@ def _add(rows: Rows, index: int, node: Mapping[str, Any], rank: int, *, has_devi
         start_ns=start * 1000,
         end_ns=(start + (length or 0)) * 1000,
         span_id=_node_id(_get(node, "id")),
-        links=list(dict.fromkeys(map(_node_id, depends))) or None,
-        attrs={"node": int64(_get(node, "id")), "tag": int64(said.get("comm_tag")) if kind in ("send", "recv") else None, **said},
+        links=_dependencies(node),
+        attrs={
+            "node": int64(_get(node, "id")),
+            "tag": int64(said.get("comm_tag")) if kind in ("send", "recv") else None,
+            **said,
+            "rf_id": _rf_id(node),
+        },
     )

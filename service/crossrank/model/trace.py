@@ -18,6 +18,7 @@ from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Float64Array, Int8Array, Int32Array, Int64Array, distinct_pairs
 from crossrank.model.clock_samples import ClockSamples, no_samples, samples_of
 from crossrank.model.flags import EventFlag
+from crossrank.model.graph_nodes import NodeLinks, place_links, without_nodes
 from crossrank.model.groups import identify_groups
 from crossrank.model.kinds import KIND_CODE, OTHER
 from crossrank.model.links import resolve_links
@@ -78,6 +79,7 @@ class JobTrace:
     samples: ClockSamples = field(default_factory=no_samples)  # of clocks against the service's
     link_cause: Int64Array = field(default_factory=_no_links)  # [e] span that a link names
     link_effect: Int64Array = field(default_factory=_no_links)  # [e] span that says it follows from it; ascending
+    nodes: dict[str, int] = field(default_factory=dict)  # of execution graphs, with a span and without, see graph_nodes
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -99,6 +101,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
     Events that cannot stand on a timeline (end before start, start not yet known) are left out and counted in `excluded`.
     names_max: distinct names kept apart.
     """
+    events, nodes = without_nodes(events)
     events, excluded = _usable(events)
     events = _in_canonical_order(events)
     rank = _ints(events, "rank", np.int32)
@@ -120,7 +123,7 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
     span_id = _id_as_int(events, "span_id")
     kind = np.array([KIND_CODE.get(k, OTHER) for k in kind_words] or [OTHER], dtype=np.int8)[kind_code]
     tag, has_tag = message_tags(events, kind)
-    cause, effect = resolve_links(_column(events, "links"), rank, span_id)
+    cause, effect = _links(events, nodes, rank, span_id)
     return JobTrace(
         job=job,
         attempt=attempt,
@@ -164,7 +167,18 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
         samples=samples,
         link_cause=cause,
         link_effect=effect,
+        nodes=nodes.counts,
     )
+
+
+def _links(events: pa.Table, nodes: NodeLinks, rank: Int32Array, span_id: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """(cause, effect) of all links, those that spans name and those of nodes, by effect."""
+    cause, effect = resolve_links(_column(events, "links"), rank, span_id)
+    if not len(nodes.rank):
+        return cause, effect
+    more = place_links(nodes, rank, span_id)
+    pairs = np.unique(np.stack((np.concatenate((effect, more[1])), np.concatenate((cause, more[0])))), axis=1)
+    return pairs[1], pairs[0]
 
 
 def _in_canonical_order(events: pa.Table) -> pa.Table:

@@ -65,15 +65,15 @@ def join_recordings(trace: JobTrace) -> Joined:
     """Joins flight recorder entries with the spans of other recordings. O(n log n); nothing but a look where no dump is."""
     recorded = np.isin(trace.lane, [i for i, name in enumerate(trace.lanes) if name == RECORDER_LANE])
     if not recorded.any() or recorded.all():
-        return Joined(trace)
+        return Joined(trace, dict(trace.nodes))
     trace = at_home(trace, recorded)
     comm = np.isin(trace.kind, (COLLECTIVE, SEND, RECV)) & ~trace.is_async
     entries, spans = np.flatnonzero(comm & recorded), np.flatnonzero(comm & ~recorded)
     both = np.intersect1d(trace.rank[entries], trace.rank[spans])
     entries, spans = (rows[np.isin(trace.rank[rows], both)] for rows in (entries, spans))
     if len(entries) == 0:
-        return Joined(trace)
-    counts: Counter[str] = Counter()
+        return Joined(trace, dict(trace.nodes))
+    counts: Counter[str] = Counter(trace.nodes)
     numbered = trace.has_seq[spans] & np.isin(trace.group[spans], trace.group[entries][trace.has_seq[entries]])
     entry, span, unlike = _by_number(trace, entries, spans[numbered], trace.seq)
     counts["join_contradicts"] = unlike
