@@ -70,6 +70,7 @@ class Page:
 
     def __init__(self, driver: webdriver.Chrome, base_url: str) -> None:
         self.driver, self.base_url = driver, base_url
+        self.expected: tuple[str, ...] = ()  # parts of faults that a test provokes
 
     def open(self, path: str = "/") -> None:
         """Loads an address of the service afresh."""
@@ -117,13 +118,13 @@ class Page:
 
         return str(self.until(shown, f"the text {parts}", patience_s))
 
-    def faults(self, *, expected: tuple[str, ...] = ()) -> list[str]:
-        """Console errors, uncaught faults, policy violations and dialogs since the last call, without those that hold an expected text."""
+    def faults(self) -> list[str]:
+        """Console errors, uncaught faults, policy violations and dialogs since the last call, without the expected ones."""
         logged = [f"console: {e['message']}" for e in self.driver.get_log("browser") if e["level"] == "SEVERE"]
         watched = list(self.script("const seen = window.__faults || []; window.__faults = []; return seen"))
         with contextlib.suppress(NoAlertPresentException):
             watched.append(f"dialog: {self.driver.switch_to.alert.text}")
-        return [fault for fault in (*logged, *watched) if not any(part in fault for part in expected)]
+        return [fault for fault in (*logged, *watched) if not any(part in fault for part in self.expected)]
 
     def theme(self, scheme: str) -> None:
         """Asks the page to be `light` or `dark`, as the system setting does."""

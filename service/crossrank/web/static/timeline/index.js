@@ -119,7 +119,7 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
     else if (row !== null) view.top = Math.max(0, (row - 3) * view.rowPx);
     view.keepInside();
     tiles.want(need());
-    if (state.span && state.span !== chosen?.ref) choose(state.span, true);
+    if (state.span && state.span !== chosen?.ref) choose(state.span, state.t0 === undefined);
   }
 
   function rowOfRank(first, rank) {
