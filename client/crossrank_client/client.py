@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from crossrank_client.backlog import MEMORY_BYTES, Backlog, spool_of
-from crossrank_client.clock import Clock, machine_clock, mono_ns, pause
+from crossrank_client.clock import Clock, machine_clock, mono_ns
 from crossrank_client.encode import Encoder
 from crossrank_client.sender import Outcome, Sender
 from crossrank_client.span import Lane, Span, StepSpan
@@ -152,14 +152,7 @@ class Client:
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Waits until everything recorded so far is with the service; False if it is not in time."""
-        until = mono_ns() + int(timeout_s * 1e9)
-        worker = self._started()
-        worker.hurry()
-        while not worker.idle():
-            if mono_ns() >= until or not worker.thread.is_alive():
-                return False
-            pause(0.01)
-        return True
+        return self._started().all_sent(timeout_s)
 
     def shutdown(self, timeout_s: float = SHUTDOWN_S) -> None:
         """Posts what can be posted in time, writes the rest to the spool, ends the thread. Later calls of anything do nothing."""

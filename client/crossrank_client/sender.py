@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from crossrank_client.clock import mono_ns
 
 TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 10.0
 LONGEST_PAUSE_S = 60.0
 ANSWER_BYTES = 4 << 20
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})

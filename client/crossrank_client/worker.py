@@ -23,7 +23,7 @@ from crossrank_client.watch import Watch
 if TYPE_CHECKING:
     from crossrank_client.client import Client
 
-POLL_S = 0.25
+POLL_S = 0.5
 BATCH_S = 1.0
 BATCH_EVENTS = 4096
 REST_S = 10.0  # a process that has nothing to say posts its clock sample this often
@@ -47,7 +47,8 @@ class Worker:
             watch,
         )
         self._lane = Lane("crossrank", 0)
-        self._wake, self._stopping, self._urgent = threading.Event(), False, False
+        self._wake, self._all_sent = threading.Event(), threading.Event()
+        self._stopping = self._urgent = False
         self._deadline_ns: int | None = None
         self._last_batch_ns = mono_ns()
         self._next_try_ns, self._pause_s = 0, FIRST_PAUSE_S
@@ -79,14 +80,12 @@ class Worker:
         }
         return {reason: count for reason, count in found.items() if count}
 
-    def idle(self) -> bool:
-        """Everything handed over so far is with the service."""
-        return not self._client.ring and not len(self._backlog) and not self.topologies and not self._urgent
-
-    def hurry(self) -> None:
-        """Posts what there is now."""
-        self._urgent = True
+    def all_sent(self, timeout_s: float) -> bool:
+        """Posts what there is now and waits until everything is with the service; False if it is not in time."""
+        self._urgent = True  # before clearing: a turn that began earlier must not answer for this one
+        self._all_sent.clear()
         self._wake.set()
+        return self._all_sent.wait(timeout_s)
 
     def stop(self, deadline_ns: int) -> None:
         """Posts what can be posted until the deadline (monotonic), writes the rest to disk, ends."""
@@ -140,7 +139,7 @@ class Worker:
         _log.debug("crossrank: a fault of the client's own", exc_info=True)
 
     def _turn(self) -> None:
-        urgent = self._urgent
+        urgent, self._urgent = self._urgent, False
         since_s = (mono_ns() - self._last_batch_ns) / 1e9
         if urgent or since_s >= BATCH_S or len(self._client.ring) >= BATCH_EVENTS:
             self._say_what_happened()
@@ -149,8 +148,8 @@ class Worker:
                 self._put([self._sample])
         if urgent or mono_ns() >= self._next_try_ns:
             self._send_waiting()
-        if urgent:
-            self._urgent = False
+        if not self._urgent and not len(self._backlog) and not self.topologies:
+            self._all_sent.set()
 
     def _say_what_happened(self) -> None:
         """Marks and metrics about the client itself and standstills go into the ring like everything else."""

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -23,27 +25,38 @@ RANKS = 2
 
 
 class Job:
-    """Rank processes of tests/support/client_rank.py."""
+    """Rank processes of tests/support/client_rank.py, and beside them one that trains without the client."""
 
     def __init__(self, url: str, spool: Path, seconds: float, *words: str) -> None:
-        self.ranks = [self._rank(rank, url, spool, seconds, words) for rank in range(RANKS)]
+        self._command = [sys.executable, "-m", "tests.support.client_rank", url, str(spool), str(seconds), *words]
+        self._ranks = [self._started(rank) for rank in range(RANKS)]
+        self._plain = self._started(RANKS, "none")
 
-    def _rank(self, rank: int, url: str, spool: Path, seconds: float, words: tuple[str, ...]) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.support.client_rank", url, str(spool), str(seconds), *words]
+    def _started(self, rank: int, *words: str) -> subprocess.Popen[str]:
         env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS)}
-        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*self._command, *words], env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def said(self) -> list[dict]:
-        """What the ranks say at their end; nothing on stderr."""
-        found = []
-        for process in self.ranks:
-            out, err = process.communicate(timeout=120)
-            assert (process.returncode, err) == (0, "")
-            found.append(json.loads(out))
+        """What the ranks say at their end; nothing on stderr, no fault, no thread left, and steps as long as without the client."""
+        *found, plain = (self._ended(process) for process in (*self._ranks, self._plain))
         for said in found:
             assert said["threads"] == 1
-            assert said["stats"].get("faults", 0) == 0, said["stats"]
+            assert said["stats"]["faults"] == 0, said["stats"]
+        _as_fast([ms for said in found for ms in said["took_ms"]], plain["took_ms"])
         return found
+
+    def _ended(self, process: subprocess.Popen[str]) -> dict:
+        out, err = process.communicate("enough\n", timeout=120)
+        assert (process.returncode, err) == (0, "")
+        return json.loads(out)
+
+
+def _as_fast(with_client: list[float], without: list[float]) -> None:
+    """Prints step times; only a gross difference fails, as a post waited for would make. Finer is benchmarks/client.py."""
+    mid, plain = median(with_client), median(without)
+    print(f"step: {mid:.2f} ms with the client, {plain:.2f} ms without; longest {max(with_client):.0f} and {max(without):.0f} ms")
+    assert mid < 3 * plain
 
 
 def free_port() -> int:
@@ -69,77 +82,52 @@ def all_once(said: list[dict]) -> Counter[tuple[int, int]]:
     return Counter((rank, step) for rank, one in enumerate(said) for step in range(one["steps"]))
 
 
-def as_fast(said: list[dict], spool: Path) -> None:
-    """Prints step times beside those of ranks without a client at the same time of day; a gross difference fails."""
-    plain = Job("http://127.0.0.1:9", spool, 1.5, "none").said()
-    with_client = median(ms for one in said for ms in one["took_ms"])
-    without = median(ms for one in plain for ms in one["took_ms"])
-    worst = max(ms for one in said for ms in one["took_ms"]), max(ms for one in plain for ms in one["took_ms"])
-    print(f"step: {with_client:.2f} ms with the client, {without:.2f} ms without; worst {worst[0]:.1f} and {worst[1]:.1f} ms")
-    assert with_client < 3 * without  # a post waited for would show as seconds; finer is benchmarks/client.py
-
-
-def _killed(tmp_path: Path, before: float, away: float, after: float, *words: str) -> list[dict]:
-    port = free_port()
-    service = Service(tmp_path / "data", "--port", str(port))
-    with service:
-        job = Job(service.url, tmp_path / "spool", before + away + after, *words)
+@contextmanager
+def outage(tmp_path: Path, away: float, *words: str) -> Iterator[tuple[str, list[dict]]]:
+    """A job through an outage of its service: the address of the service that is back, and what the ranks said."""
+    with Service(tmp_path / "data", "--port", str(free_port())) as service:
+        job = Job(service.url, tmp_path / "spool", 0.0, "told", *words)
         deadline = time.monotonic() + 60
-        while not service.log or not _has_events(service.url):
+        while not _has_events(service.url):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         service.kill()
-        threading.Event().wait(away)
+        threading.Event().wait(away)  # the outage itself
         service.start()
-        said = job.said()
-        if not words:
-            assert all(one["flushed"] for one in said)
-            assert steps_in(service.url) == all_once(said)
-            assert [one["stats"]["dropped"] for one in said] == [{}, {}]
-            assert all(one["stats"]["retries"] for one in said)
-        else:
-            _drops_are_visible(service.url, said)
-    return said
+        yield service.url, job.said()
 
 
 def _has_events(url: str) -> bool:
     return bool(httpx.get(f"{url}/v1/jobs", timeout=30).json()["jobs"])
 
 
-def _drops_are_visible(url: str, said: list[dict]) -> None:
-    stored = steps_in(url)
-    assert set(stored.values()) == {1}
-    assert set(stored) < set(all_once(said))
-    for rank, one in enumerate(said):
-        assert one["stats"]["dropped"]["backlog_full"] > 0
-        assert one["stats"]["disk_faults"] > 0
-        params = {"rank": rank, "kind": "metric", "limit": 1000}
-        events = httpx.get(f"{url}/v1/jobs/job/events", params=params, timeout=30).json()["events"]
-        told = [e["value"] for e in events if e["name"] == "client.dropped"]
-        assert max(told) == one["stats"]["dropped"]["backlog_full"]
-
-
-def test_a_killed_service_gets_everything_once_when_it_is_back(tmp_path: Path):
-    said = _killed(tmp_path, 1.0, 1.5, 1.5)
-    as_fast(said, tmp_path / "spool")
-
-
-@pytest.mark.long
-def test_a_service_that_is_away_for_30_s_gets_everything_once(tmp_path: Path):
-    said = _killed(tmp_path, 5.0, 30.0, 10.0)
-    as_fast(said, tmp_path / "spool")
+@pytest.mark.parametrize("away", [2.0, pytest.param(30.0, marks=pytest.mark.long)])
+def test_a_killed_service_gets_everything_once_when_it_is_back(tmp_path: Path, away: float):
+    with outage(tmp_path, away) as (url, said):
+        assert all(one["flushed"] for one in said)
+        assert steps_in(url) == all_once(said)
+        assert [one["stats"]["dropped"] for one in said] == [{}, {}]
+        assert all(one["stats"]["retries"] for one in said)
 
 
 def test_a_full_disk_costs_the_oldest_and_says_so(tmp_path: Path):
-    said = _killed(tmp_path, 1.0, 4.0, 1.5, "full", "little")
-    as_fast(said, tmp_path / "spool")
+    with outage(tmp_path, 4.0, "full", "little") as (url, said):
+        stored = steps_in(url)
+        assert set(stored.values()) == {1}
+        assert set(stored) < set(all_once(said)), "what was dropped is missing, what was kept is there once"
+        for rank, one in enumerate(said):
+            assert one["stats"]["dropped"]["backlog_full"] > 0
+            assert one["stats"]["disk_faults"] > 0
+            params = {"rank": rank, "kind": "metric", "limit": 1000}
+            events = httpx.get(f"{url}/v1/jobs/job/events", params=params, timeout=30).json()["events"]
+            told = [e["value"] for e in events if e["name"] == "client.dropped"]
+            assert max(told) == one["stats"]["dropped"]["backlog_full"]
 
 
 def test_what_a_job_could_not_send_is_sent_by_the_next_one(tmp_path: Path):
     port = free_port()
     first = Job(f"http://127.0.0.1:{port}", tmp_path / "spool", 1.5, "away").said()
     assert all(one["shutdown_s"] <= 2.1 for one in first)
-    as_fast(first, tmp_path / "spool")
     assert list((tmp_path / "spool").rglob("*-*.*"))
     with Service(tmp_path / "data", "--port", str(port)) as service:
         env = dict(os.environ)
@@ -168,7 +156,6 @@ def test_an_overloaded_service_is_asked_again_when_it_said(tmp_path: Path):
     with stub_service(busy) as stub:
         said = Job(stub.url, tmp_path / "spool", 2.0).said()
         lines = [json.loads(line) for r in stub.posted() if r.path == "/v1/events" for line in r.body.splitlines()]
-    as_fast(said, tmp_path / "spool")
     unique = {(e["rank"], e["span_id"]): e for e in lines}
     steps = Counter((e["rank"], e["step"]) for e in unique.values() if e.get("kind") == "step")
     assert steps == all_once(said)
@@ -183,7 +170,6 @@ def test_a_slow_service_slows_nobody(tmp_path: Path):
     with stub_service(slow) as stub:
         said = Job(stub.url, tmp_path / "spool", 4.0).said()
         lines = [json.loads(line) for r in stub.posted() if r.path == "/v1/events" for line in r.body.splitlines()]
-    as_fast(said, tmp_path / "spool")
     assert Counter((e["rank"], e["step"]) for e in lines if e.get("kind") == "step") == all_once(said)
 
 

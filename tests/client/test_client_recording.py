@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -434,6 +435,29 @@ def test_importing_it_imports_nothing_outside_the_standard_library():
     assert done.stdout.strip() == "[]"
 
 
+OLDER_AND_NEWER = """
+import sys, time, crossrank_client as cr, crossrank_client.agent.main
+cr.init(sys.argv[1], "job", rank=0, spool_dir=sys.argv[2])
+with cr.step(1), cr.span("forward", x={1}):
+    pass
+assert cr.flush(20), cr.stats()
+assert cr.stats()["faults"] == 0
+"""
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_it_runs_on_every_python_here_with_nothing_installed(stub: Stub, tmp_path: Path, version: str):
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip(f"no Python {version} here")
+    env = {**os.environ, "PYTHONPATH": str(Path(cr.__file__).parents[1])}
+    command = [python, "-S", "-c", OLDER_AND_NEWER, stub.url, str(tmp_path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {e["name"] for e in events(stub)} == {"step", "forward"}
+    assert {r.headers["content-encoding"] for r in stub.posted() if r.path == "/v1/events"} == {"gzip"}
+
+
 def test_a_thousand_clients_of_one_process_lose_nothing(tmp_path: Path):
     ranks, spans = 1024, 20
     with Service(tmp_path / "data") as service:
@@ -447,7 +471,7 @@ def test_a_thousand_clients_of_one_process_lose_nothing(tmp_path: Path):
             for n in range(spans):
                 with client.span("work", n=n):
                     pass
-            if not client.flush(90):
+            if not client.flush(240):
                 lost.append((number, client.stats()))
             client.shutdown()
 

@@ -1,7 +1,7 @@
 """A rank of a small training job with the client, as a process of its own: prints one JSON line about how it went.
 
 Arguments: url, spool folder, seconds, then words: `full` (the disk takes no byte), `little` (little memory for what waits), `none`
-(no client at all).
+(no client at all), `away` (nothing is waited for at the end), `told` (trains on until a line comes on stdin).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import time
 import crossrank_client as cr
 
 
-def train(seconds: float) -> list[float]:
+def train(seconds: float, told: threading.Event) -> list[float]:
     """Steps of about 10 ms; their durations in milliseconds."""
     took = []
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < until or not told.is_set():
         began = time.perf_counter()
         with cr.step(len(took)):
             for name in ("data", "forward", "backward"):
@@ -41,12 +41,20 @@ def main() -> None:
     if "none" not in words:
         memory = {"memory_bytes": 2000} if "little" in words else {}
         assert cr.init(url, "job", spool_dir=spool, **memory) is not None
-    took = train(float(seconds))
-    flushed = cr.flush(30.0) if "away" not in words else False
+    told = threading.Event()
+    if "told" in words:
+        listener = threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True)
+        listener.start()
+    else:
+        told.set()
+    took = train(float(seconds), told)
+    flushed = cr.flush(90.0) if "away" not in words else False
     stats = cr.stats()
     began = time.perf_counter()
     cr.shutdown()
     said = {"steps": len(took), "took_ms": took, "flushed": flushed, "stats": stats}
+    if "told" in words:
+        listener.join()
     said |= {"shutdown_s": time.perf_counter() - began, "threads": threading.active_count()}
     sys.stdout.write(json.dumps(said) + "\n")
 
