@@ -299,10 +299,25 @@ def _memberships(timeline: Timeline) -> list[Mismatch]:
             if trace.groups[g] != trace.groups[h] or g == h or not users[g] or not users[h]:
                 continue
             both = set(trace.group_ranks[g]) & set(trace.group_ranks[h])
-            apart = len(users[g]) > len(users[h]) and not users[g] & users[h]
-            if apart and users[h] <= both and users[g] & both:
+            if users[g] & users[h] or not users[h] <= both or not users[g] & both:
+                continue
+            if len(users[g]) > len(users[h]):
                 found.append(_membership(timeline, g, h, users[h]))
+            elif len(users[g]) == len(users[h]) and users[g] <= both and g < h:
+                found.append(_tied_membership(timeline, g, h, users))
     return found
+
+
+def _tied_membership(timeline: Timeline, one: int, other: int, users: dict[int, set[int]]) -> Mismatch:
+    """As many believe the one as the other: nobody can tell who is wrong."""
+    told = _membership(timeline, one, other, users[other])
+    lists = {g: f"ranks {numbers(timeline.trace.group_ranks[g])}" for g in (one, other)}
+    believed = {r: lists[g] for g in (one, other) for r in sorted(users[g])}
+    sentence = (
+        f"{rank_list(sorted(users[one]))} took part in group {told.group} as one of {lists[one]}, "
+        f"{rank_list(sorted(users[other]))} as one of {lists[other]}; nobody can tell who is wrong."
+    )
+    return replace(told, odd_ranks=(), candidates=tuple(sorted(believed)), odd=believed, confidence=0.5, sentence=capital(sentence))
 
 
 def _membership(timeline: Timeline, usual: int, other: int, odd: set[int]) -> Mismatch:

@@ -83,6 +83,7 @@ class _Finder:
         self.reach = reach(timeline, progress, set(coll.group[self.instances].tolist()), is_open)
         self.members_by_name = {group.name: group.ranks for group in topology.groups}
         self.mismatch_of = {(m.group, m.members): m for m in reversed(mismatches) if m.class_ != "membership"}
+        self.beliefs = {m.group: m for m in reversed(mismatches) if m.class_ == "membership"}
         self.pending: list[Pending] = []
         self.inside: list[Pending] = []
         self.desynced: list[tuple[Pending, Mismatch]] = []
@@ -106,13 +107,18 @@ class _Finder:
             op = canonical_op(trace.ops[coll.op[k]]) if coll.op[k] >= 0 else "collective"
             absent = self._absent(group, seq, op, members, spans)
             found = self._operation(COLLECTIVE, group, -1, seq, op, spans, absent)
-            wrong = self.mismatch_of.get((trace.groups[group], trace.group_ranks[group] or members))
+            wrong = self.mismatch_of.get((trace.groups[group], trace.group_ranks[group] or members)) or self._belief(group, members)
             if wrong is not None and wrong.seq <= seq and not self._got_over(wrong, group, seq):
                 self.desynced.append((found, wrong))
             elif op not in ALL_TO_ROOT_OPS | ROOT_TO_ALL_OPS and any(self.reach.has_left(group, m, seq) for m in members):
                 self._stopped(found, spans)
             else:
                 (self.pending if absent else self.inside).append(found)
+
+    def _belief(self, group: int, members: tuple[int, ...]) -> Mismatch | None:
+        """A disagreement about who is in the group, if any of those who disagree is in this one."""
+        wrong = self.beliefs.get(self.timeline.trace.groups[group])
+        return wrong if wrong is not None and {*wrong.odd_ranks, *wrong.candidates} & set(members) else None
 
     def _got_over(self, wrong: Mismatch, group: int, seq: int) -> bool:
         """Whether the group went on after a disagreement: all of it has left a later operation on which it agrees."""
