@@ -27,7 +27,7 @@ POLL_S = 0.5
 BATCH_S = 1.0
 BATCH_EVENTS = 4096
 REST_S = 10.0  # a process that has nothing to say posts its clock sample this often
-CHUNK = 64
+CHUNK = 128
 CHUNK_PAUSE_S = 0.0005
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 TOPOLOGIES_WAITING = 10_000
@@ -153,16 +153,19 @@ class Worker:
 
     def _say_what_happened(self) -> None:
         """Marks and metrics about the client itself and standstills go into the ring like everything else."""
-        for reason, count in self.dropped().items():
-            if count > self._said.get(reason, 0):
-                added, self._said[reason] = count - self._said.get(reason, 0), count
-                self._note("client.dropped", "metric", value=count, reason=reason, added=added)
+        self._say_drops()
         step = self._clock.wall_step_ns()
         if step is not None:
             self._note("clock.step", "mark", size_ns=step)
         for span in self.watch.standing(self._client.lanes(), list(self._client.begun), self._encoder.id_of):
             span.ordinal = self._client.next_ordinal()
             self._client.ring.append(span)
+
+    def _say_drops(self) -> None:
+        for reason, count in self.dropped().items():
+            if count > self._said.get(reason, 0):
+                added, self._said[reason] = count - self._said.get(reason, 0), count
+                self._note("client.dropped", "metric", value=count, reason=reason, added=added)
 
     def _note(self, name: str, kind: str, **fields: Any) -> None:
         self._client.ring.append(self._made(name, kind, mono_ns(), fields))
@@ -190,8 +193,8 @@ class Worker:
         size = 0
         for at in range(0, len(spans), CHUNK):
             chunk = spans[at : at + CHUNK]
+            self.highest_ordinal = max(self.highest_ordinal, *(span.ordinal for span in chunk))
             for span in chunk:
-                self.highest_ordinal = max(self.highest_ordinal, span.ordinal)
                 if span.kind not in {"metric", "mark"}:
                     self.watch.saw(span)
             fresh = self._encoder.lines(chunk)
@@ -200,7 +203,7 @@ class Worker:
             if size > BATCH_BYTES:
                 self._pack(lines)
                 lines, size = [], 0
-            if not self._stopping:
+            if not self._stopping and at + CHUNK < len(spans):
                 pause(CHUNK_PAUSE_S)
         if lines:
             self._pack(lines)
@@ -276,9 +279,8 @@ class Worker:
         return left_s > 0
 
     def _finish(self) -> None:
-        self._collect()
-        self._send_waiting()
-        if len(self._backlog) and self._time_left():
-            self._say_what_happened()
+        for _ in range(2):  # a second time for what was dropped or learned in the first
+            self._say_drops()
             self._collect()
+            self._send_waiting()
         self._backlog.persist()

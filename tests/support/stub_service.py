@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +57,8 @@ def stub_service(answer: Callable[[Request], Reply]) -> Iterator[Stub]:
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            if self.headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
             if self.headers.get("content-encoding") == "zstd":
                 body = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True).decompress(body)
             request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
