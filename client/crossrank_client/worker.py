@@ -47,8 +47,10 @@ class Worker:
             watch,
         )
         self._lane = Lane("crossrank", 0)
-        self._wake, self._all_sent = threading.Event(), threading.Event()
-        self._stopping = self._urgent = False
+        self._wake, self._stopping = threading.Event(), False
+        # Flushes are numbered: asked for, taken from the ring by a turn that began after, and with the service.
+        self._flushed = threading.Condition()
+        self._asked = self._collected = self._answered = 0
         self._deadline_ns: int | None = None
         self._last_batch_ns = mono_ns()
         self._next_try_ns, self._pause_s = 0, FIRST_PAUSE_S
@@ -82,10 +84,11 @@ class Worker:
 
     def all_sent(self, timeout_s: float) -> bool:
         """Posts what there is now and waits until everything is with the service; False if it is not in time."""
-        self._urgent = True  # before clearing: a turn that began earlier must not answer for this one
-        self._all_sent.clear()
-        self._wake.set()
-        return self._all_sent.wait(timeout_s)
+        with self._flushed:
+            self._asked += 1
+            number = self._asked
+            self._wake.set()
+            return self._flushed.wait_for(lambda: self._answered >= number, timeout_s)
 
     def stop(self, deadline_ns: int) -> None:
         """Posts what can be posted until the deadline (monotonic), writes the rest to disk, ends."""
@@ -139,17 +142,21 @@ class Worker:
         _log.debug("crossrank: a fault of the client's own", exc_info=True)
 
     def _turn(self) -> None:
-        urgent, self._urgent = self._urgent, False
+        asked = self._asked
+        urgent = asked > self._collected
         since_s = (mono_ns() - self._last_batch_ns) / 1e9
         if urgent or since_s >= BATCH_S or len(self._client.ring) >= BATCH_EVENTS:
             self._say_what_happened()
             self._collect()
             if self._sample is not None and (urgent or since_s >= REST_S):
                 self._put([self._sample])
+            self._collected = asked
         if urgent or mono_ns() >= self._next_try_ns:
             self._send_waiting()
-        if not self._urgent and not len(self._backlog) and not self.topologies:
-            self._all_sent.set()
+        if self._answered < self._collected and not len(self._backlog) and not self.topologies:
+            with self._flushed:
+                self._answered = self._collected
+                self._flushed.notify_all()
 
     def _say_what_happened(self) -> None:
         """Marks and metrics about the client itself and standstills go into the ring like everything else."""

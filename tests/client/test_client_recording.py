@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -23,7 +22,7 @@ from crossrank_client import clock as clock_module
 from crossrank_client.clock import Clock, machine_clock
 from crossrank_client.otel import CrossrankSpanProcessor
 from crossrank_client.place import place_of
-from tests.support.server import Service
+from tests.support.server import Service, derived
 from tests.support.stub_service import Reply, Request, Stub, stub_service
 
 
@@ -483,7 +482,9 @@ def test_a_thousand_clients_of_one_process_lose_nothing(tmp_path: Path):
         assert lost == []
         stats = [client.stats() for client in clients if client is not None]
         assert [s["dropped"] for s in stats if s["dropped"]] == []
-        summary = httpx.get(f"{service.url}/v1/jobs/many", timeout=60).json()
+        with service.client() as asking:
+            derived(asking, "many")
+            summary = asking.get("/v1/jobs/many").json()
         totals = Counter({name: sum(s[name] for s in stats) for name in ("posts", "retries", "accepted")})
         print(totals)
         assert summary["events"]["by_kind"]["other"] == ranks * spans
