@@ -7,6 +7,7 @@ import { isDark, onTheme } from '../core/theme.js';
 // Style sheets the library would add inline, which the content policy refuses. It leaves out those whose element exists already:
 // the first are in css/charts.css, the second belong to maps, which no chart of ours is.
 const OWN_STYLES = ['plotly.js-style-global', '9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53'];
+const CLEAR = 'rgba(0,0,0,0)'; // the panel behind shows through
 let library = null;
 
 // The library also sets a few style attributes of shapes, which the policy refuses too; the object model may set the same.
@@ -59,7 +60,7 @@ export function openFigure(host, api, { what, height = 280, onRange, onPick }) {
       if (text === drawn) return;
       const first = drawn === null;
       drawn = text;
-      await library.react(plot, figure.data, { ...figure.layout, height, autosize: true, uirevision: 'keep' },
+      await library.react(plot, figure.data, { ...figure.layout, height, autosize: true, uirevision: 'keep', paper_bgcolor: CLEAR, plot_bgcolor: CLEAR },
         { displaylogo: false, responsive: false, displayModeBar: false, showTips: false, doubleClick: 'reset', ...figure.config });
       if (first) listen();
       applyRange();

@@ -17,7 +17,7 @@ export function className(finding) {
 
 /** The step a finding is best seen at: of its evidence, else its first; null without steps. */
 export function stepOf(finding) {
-  for (const address of finding.evidence) {
+  for (const address of finding.evidence ?? []) {
     const found = /\/steps\/(-?\d+)\/critical-path/.exec(address);
     if (found) return Number(found[1]);
   }
@@ -47,11 +47,11 @@ export async function spanOf(api, job, attempt, finding, step) {
 }
 
 /** Moves to a finding: at once to its step and rank, then on to its span. */
-export async function openFinding(context, finding, step = stepOf(finding)) {
+export async function openFinding(context, finding, { step = stepOf(finding), job = context.state().job } = {}) {
   const target = targetOf(finding, step);
-  context.go(target);
+  context.go({ ...target, job });
   if (target.view !== 'timeline') return;
-  const { job, attempt } = context.state();
+  const { attempt } = context.state();
   const span = await spanOf(context.api, job, attempt, finding, step).catch(() => null);
   const now = context.state();
   if (span && now.job === job && now.view === 'timeline' && now.step === target.step && now.rank === target.rank && !now.span) {

@@ -35,7 +35,7 @@ export function openShell(host, { job, href, go, state }) {
     tabs.hidden = context.hidden = crumb.hidden = !inJob;
     if (!inJob) return;
     paint(crumb, [now.job, now.attempt, summary?.attempts], () => [h('span', { class: 'job-name', title: now.job }, now.job), attemptPicker(now)]);
-    paint(tabs, now, () => TABS.map(([view, title]) => tab(view, title, now)));
+    paint(tabs, [now, hangs()], () => TABS.map(([view, title]) => tab(view, title, now)));
     drawContext(now);
   }
 
@@ -43,8 +43,10 @@ export function openShell(host, { job, href, go, state }) {
     const patch = { view };
     return stateLink({ href, go }, patch, {
       id: `tab-${view}`, 'data-test': `tab-${view}`, 'aria-current': now.view === view ? 'page' : null,
-    }, title);
+    }, title, view === 'hang' && hangs() && h('span', { class: 'dot', title: 'It hangs' }, h('span', { class: 'visually-hidden' }, ' (it hangs)')));
   }
+
+  const hangs = () => summary?.findings.some((finding) => finding.class === 'hang') ?? false;
 
   function attemptPicker(now) {
     if (!summary || summary.attempts.length < 2) return null;

@@ -58,11 +58,11 @@ function box(x, y, width, title, detail, blamed) {
   return svg('g', { class: blamed ? 'wait-box blamed' : 'wait-box' },
     svg('title', {}, `${title}: ${detail}`),
     svg('rect', { x: x + 1, y: y - BOX / 2, width: width - 2, height: BOX, rx: 6 }),
-    svg('text', { x: x + 12, y: y - 3, class: 'wait-title' }, short(title, width)),
-    svg('text', { x: x + 12, y: y + 13, class: 'wait-detail' }, short(detail, width)));
+    svg('text', { x: x + 12, y: y - 3, class: 'wait-title' }, short(title, width / 8.6)),
+    svg('text', { x: x + 12, y: y + 13, class: 'wait-detail' }, short(detail, width / 6.6)));
 }
 
-function short(text, width) {
-  const most = Math.floor(width / 7.2);
+function short(text, letters) {
+  const most = Math.floor(letters) - 2;
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }

@@ -3,6 +3,7 @@
 import { h } from '../core/dom.js';
 import { absent, load } from '../core/load.js';
 import { ago, count, duration } from '../core/words.js';
+import { openFinding, targetOf } from '../parts/findings.js';
 import { stateLink } from '../parts/shell.js';
 import { spark } from '../parts/spark.js';
 
@@ -51,8 +52,8 @@ function row(context, job) {
 }
 
 function topFinding(context, job) {
-  if (job.state === null || job.state === undefined) return h('span', { class: 'quiet' }, 'Open the job to have it analysed.');
+  if ((job.version ?? null) === null) return h('span', { class: 'quiet' }, 'Open the job to have it analysed.');
   if (!job.top_finding) return h('span', { class: 'quiet' }, 'Nothing beyond noise and clock bounds.');
-  const sentence = typeof job.top_finding === 'string' ? job.top_finding : job.top_finding.sentence;
-  return stateLink(context, { job: job.job, view: 'overview' }, { 'data-test': 'top-finding', 'data-key': `top-${job.job}` }, sentence);
+  const go = () => openFinding(context, job.top_finding, { job: job.job });
+  return stateLink({ href: context.href, go }, { job: job.job, ...targetOf(job.top_finding) }, { 'data-test': 'top-finding', 'data-key': `top-${job.job}` }, job.top_finding.sentence);
 }

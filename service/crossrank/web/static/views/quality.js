@@ -1,92 +1,75 @@
-// What is not in the answers, and why: refused, repeated, late, missing and unmatched, by rank and reason.
+// What is not in the answers, and why: refused, repeated, missing, unmatched, open and damaged, by rank and reason.
 
 import { h } from '../core/dom.js';
-import { absent, load } from '../core/load.js';
+import { load } from '../core/load.js';
 import { count, plural, ranksText } from '../core/words.js';
 
-const ROWS_MOST = 200;
-const COUNTS = [
-  ['stored', 'Stored', 'events that the answers rest on', null],
-  ['open', 'Still open', 'begun and not ended: at the end of a job, lost ends or a hang', 'warn'],
-  ['duplicate', 'Sent twice', 'exact repeats, dropped: harmless, retries make them', null],
-  ['conflict', 'Sent twice, differing', 'the one received last counts', 'warn'],
-  ['late', 'Late', 'came after their part of the job had been analysed; analysed again', null],
-];
+const ROWS_MOST = 300;
+const CLASSES = {
+  rejected: ['Refused', 'bad', (n) => `${plural(n, 'event')} refused`], unusable: ['Not usable', 'bad', (n) => `${plural(n, 'event')} of no use to the analyses`],
+  damaged: ['Damaged', 'bad', (n) => `${plural(n, 'damaged file')} set aside`], missing: ['Missing', 'bad', (n) => `${plural(n, 'operation')} that others recorded and some rank did not`],
+  late: ['Late', 'warn', (n) => `${plural(n, 'event')} came late`], conflict: ['Sent twice, differing', 'warn', (n) => `${plural(n, 'event')} sent twice with different content`],
+  unmatched: ['Without the other side', 'warn', (n) => `${plural(n, 'operation')} without the other side`], open: ['Still open', 'warn', (n) => `${plural(n, 'span')} still open`],
+  duplicate: ['Sent twice', null, null],
+};
 
 /** Mounts the view; see main.js for what views are. */
 export function mount(host, context, start) {
   const verdict = h('div', { class: 'stack', 'data-test': 'quality', id: 'quality' });
+  let only = null;
   host.append(h('h1', {}, 'How good is the data?'), verdict);
-  const draw = () => load(verdict, async () => {
-    const { events, rejects, unmatched, conflicts, ranks, dropped, partial, truncated, world_size: world, joins } = await context.job.summary();
-    return { events, rejects, unmatched, conflicts, ranks, dropped, partial: partial ?? [], truncated, world, joins: joins ?? {}, ...(await more(context)) };
-  }, tell, { what: 'the data quality' });
+  const draw = ({ job, attempt, rank }) => load(verdict, async () => {
+    const [{ rows, totals, total, accepted, ranks }, { ranks: seen, partial, truncated }] = await Promise.all([
+      context.api.get(context.api.jobPath(job, 'quality', { attempt })), context.job.summary()]);
+    return { rows, totals, total, accepted, perRank: ranks, seen, partial: partial ?? [], truncated, rank: rank ?? null, only };
+  }, (value) => tell(value, (chosen) => { only = chosen; draw(context.state()); }), { what: 'the data quality' });
   draw(start);
-  return { update: () => {}, refresh: draw };
+  return { update: draw, refresh: draw };
 }
 
-/** What only the service's own page of data quality knows, where it has one. */
-async function more({ api, state }) {
-  const { job, attempt } = state();
-  try {
-    return { per_rank: (await api.get(api.jobPath(job, 'quality', { attempt }))).ranks ?? [] };
-  } catch (fault) {
-    if (fault.status === 404) return { per_rank: [] };
-    throw fault;
-  }
-}
-
-function tell(value) {
-  const { events, rejects, unmatched, conflicts, ranks, dropped, partial, truncated, world, joins, per_rank: perRank } = value;
-  const refused = rejects.reduce((sum, row) => sum + row.count, 0);
-  const lost = Object.values(dropped).reduce((a, b) => a + b, 0);
-  const single = Object.values(unmatched).reduce((a, b) => a + b, 0);
+function tell(value, choose) {
+  const { rows, totals, accepted, perRank, seen, partial, truncated, rank, only } = value;
   const faults = [
-    ranks.missing_count > 0 && `${plural(ranks.missing_count, 'rank')} of ${count(world)} sent nothing`,
-    refused > 0 && `${plural(refused, 'event')} refused`,
-    lost > 0 && `${plural(lost, 'event')} left out of the answers`,
-    single > 0 && `${plural(single, 'operation')} without the other side`,
-    partial.length > 0 && `${plural(partial.length, 'damaged file')} set aside`,
+    ...Object.entries(totals).filter(([name, many]) => many > 0 && CLASSES[name]?.[2]).map(([name, many]) => CLASSES[name][2](many)),
+    seen.missing_count > 0 && `${plural(seen.missing_count, 'rank')} sent nothing`,
     truncated && 'answers were cut at a limit',
   ].filter(Boolean);
+  const shown = rows.filter((row) => (only === null || row.class === only) && (rank === null || row.rank === rank || row.rank === null));
   return [
     faults.length === 0
-      ? h('p', { class: 'notice good', 'data-test': 'quality-sentence' }, `All ${count(world)} ranks reported, and everything they sent is in the answers.`)
-      : h('p', { class: 'notice warn', 'data-test': 'quality-sentence' }, `${faults.join('; ')}.`),
-    panel('Ranks', ranks.missing_count === 0
-      ? h('p', {}, `${plural(ranks.seen.length, 'rank')} seen, none missing.`)
-      : [h('p', {}, `Missing: ${ranksText(ranks.missing)}${ranks.missing.length < ranks.missing_count ? ` and ${count(ranks.missing_count - ranks.missing.length)} more` : ''}.`),
-        h('p', { class: 'quiet' }, 'A rank that sends nothing cannot be blamed nor cleared: check its exporter and its way to this service.')]),
-    panel('Events', table(['What', 'Events', 'Meaning'], COUNTS.filter(([key]) => events[key] !== undefined).map(([key, title, meaning, tone]) => [
-      title, number(events[key], tone), meaning]))),
-    panel('Refused', rejects.length === 0
-      ? absent('No event was refused.')
-      : [table(['Rank', 'Reason', 'Events'], rejects.slice(0, ROWS_MOST).map((row) => [row.rank === null ? 'unknown' : `rank ${row.rank}`, words(row.reason), number(row.count, 'bad')])), cut(rejects)]),
-    panel('Without the other side', single === 0
-      ? absent('Every collective and message found its members.')
-      : [table(['What', 'Operations'], Object.entries(unmatched).map(([reason, many]) => [words(reason), number(many, 'warn')])),
-        h('p', { class: 'quiet' }, 'They are left out of waits and alignment: nobody is blamed for what the other side did not record.')]),
-    lost > 0 && panel('Left out of the answers', table(['Reason', 'Events'], Object.entries(dropped).map(([reason, many]) => [words(reason), number(many, 'bad')]))),
-    Object.keys(joins).length > 0 && panel('Dumps joined with traces', table(['What', 'Entries'], Object.entries(joins).map(([what, many]) => [words(what), number(many, null)]))),
-    partial.length > 0 && panel('Damaged files', h('ul', {}, partial.slice(0, ROWS_MOST).map((text) => h('li', {}, text)))),
-    conflicts.length > 0 && panel('Said and seen disagree', h('ul', {}, conflicts.slice(0, ROWS_MOST).map((text) => h('li', {}, text))), cut(conflicts)),
-    perRank.length > 0 && panel('By rank', rankTable(perRank)),
+      ? h('p', { class: 'notice good', 'data-test': 'quality-sentence' }, `All ${plural(seen.seen.length, 'rank')} reported; ${plural(accepted, 'event')} accepted, and all of them are in the answers.`)
+      : h('p', { class: 'notice warn', 'data-test': 'quality-sentence' }, `Of ${plural(accepted, 'accepted event')} and what else was sent: ${faults.join('; ')}.`),
+    seen.missing_count > 0 && panel('Missing ranks', null, h('p', { 'data-test': 'missing-ranks' }, `${ranksText(seen.missing)}${seen.missing.length < seen.missing_count ? ` and ${count(seen.missing_count - seen.missing.length)} more` : ''}.`),
+      h('p', { class: 'quiet' }, 'A rank that sends nothing can be neither blamed nor cleared: look at its exporter and at its way to this service.')),
+    rows.length > 0 && panel('By rank and reason', filters(totals, only, choose),
+      table(['What', 'Rank', 'Reason', 'How many', 'What it means'], shown.slice(0, ROWS_MOST).map((row) => [
+        CLASSES[row.class]?.[0] ?? words(row.class), row.rank === null ? 'all' : String(row.rank), words(row.reason ?? ''), number(row.count, CLASSES[row.class]?.[1]), row.sentence])),
+      cut(shown)),
+    partial.length > 0 && panel('Damaged files', null, h('ul', {}, partial.slice(0, ROWS_MOST).map((text) => h('li', {}, text)))),
+    perRank.length > 0 && panel('Ranks', null, rankTable(perRank)),
   ];
+}
+
+function filters(totals, only, choose) {
+  const button = (name, title) => h('button', { type: 'button', 'data-key': `class-${name}`, 'aria-pressed': String(only === name), on: { click: () => choose(name) } }, title);
+  return h('span', { class: 'switch', role: 'group', 'aria-label': 'What to list' }, button(null, 'All'),
+    Object.entries(totals).filter(([, many]) => many > 0).map(([name, many]) => button(name, `${CLASSES[name]?.[0] ?? words(name)} ${count(many)}`)));
 }
 
 /** Rows as the service gives them: the columns are the counts that any rank has. */
 function rankTable(rows) {
-  const columns = [...new Set(rows.flatMap((row) => Object.keys(row).filter((key) => key !== 'rank' && typeof row[key] === 'number')))];
-  return [table(['Rank', ...columns.map(words)], rows.slice(0, ROWS_MOST).map((row) => [`rank ${row.rank}`, ...columns.map((key) => number(row[key] ?? 0, null))])), cut(rows)];
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row).filter((key) => key !== 'rank' && Number(row[key]) > 0)))];
+  if (columns.length === 0) return h('p', {}, 'Nothing to report of any rank.');
+  return [table(['Rank', ...columns.map(words)], rows.slice(0, ROWS_MOST).map((row) => [`rank ${row.rank}`, ...columns.map((key) => count(row[key] ?? 0))])), cut(rows)];
 }
 
-function panel(title, ...content) {
-  return h('section', { class: 'panel' }, h('header', {}, h('h2', {}, title)), content);
+function panel(title, tools, ...content) {
+  return h('section', { class: 'panel' }, h('header', {}, h('h2', {}, title), tools), content);
 }
 
 function table(titles, rows) {
   return h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, titles.map((title) => h('th', { scope: 'col' }, title)))),
-    h('tbody', {}, rows.map(([first, ...rest]) => h('tr', {}, h('th', { scope: 'row' }, first), rest.map((cell) => h('td', {}, cell)))))));
+    h('tbody', {}, rows.map(([first, ...rest]) => h('tr', { 'data-test': 'quality-row' }, h('th', { scope: 'row' }, first), rest.map((cell) => h('td', {}, cell)))))));
 }
 
 function number(value, tone) {
@@ -98,5 +81,5 @@ function cut(rows) {
 }
 
 function words(name) {
-  return name.replaceAll('_', ' ');
+  return [...new Set(name.split('_'))].join(' ');
 }

@@ -12,6 +12,8 @@ import { whatIfPanel } from '../parts/whatif.js';
 const SHOWN_FIRST = 14;
 const NEAR_MOST = 30;
 const KNOWN_MOST = 3;
+const SLIVER = 0.005; // of the step: shorter gaps between chapters are not worth a line
+const NEARLY = 0.05; // of a chapter: shortening it by less would already change who is waited for
 
 /** Mounts the view; see main.js for what views are. */
 export function mount(host, context, start) {
@@ -30,7 +32,7 @@ export function mount(host, context, start) {
     const { step } = loaded;
     load(known, async () => (await api.get(api.jobPath(job, 'bottlenecks', { attempt }))).findings.filter((finding) => finding.steps.includes(step)).slice(0, KNOWN_MOST),
       (found) => found.map((finding, index) => h('p', { class: 'notice', 'data-test': 'step-finding' },
-        stateLink({ href: context.href, go: () => openFinding(context, finding, step) }, targetOf(finding, step), { 'data-key': `known-${index}` }, finding.sentence))), { what: 'the findings of this step' });
+        stateLink({ href: context.href, go: () => openFinding(context, finding, { step }) }, targetOf(finding, step), { 'data-key': `known-${index}` }, finding.sentence))), { what: 'the findings of this step' });
     const path = api.jobPath(job, `steps/${step}/critical-path`, { attempt });
     const answer = await load(story, async () => {
       const found = await api.get(path);
@@ -80,7 +82,7 @@ function tell(context, { step, total, base, segments, hops, near, everything, ra
     h('header', {}, h('h2', {}, 'The critical path'), h('span', { class: 'hint' },
       `what the step waited for from its start to its end; the parts add up to ${duration(total)}`)),
     h('p', { class: 'lead', 'data-test': 'story-lead' }, lead(all, total)),
-    h('ol', { class: 'story' }, passages(all, shown).map((passage) => (passage.parts
+    h('ol', { class: 'story' }, passages(all, shown, total).map((passage) => (passage.parts
       ? gapRow(passage, base, total, toggle)
       : chapterRow(context, step, passage, base, total, rank)))),
     hidden.length > 0 || everything ? h('p', { class: 'actions small' },
@@ -91,7 +93,7 @@ function tell(context, { step, total, base, segments, hops, near, everything, ra
 }
 
 /** Chapters that are shown, in order, with what is left out between them as one passage {start, ns, parts, ranks}. */
-function passages(all, shown) {
+function passages(all, shown, total) {
   const chosen = new Set(shown);
   const out = [];
   for (const chapter of all) {
@@ -101,9 +103,13 @@ function passages(all, shown) {
       gap.ns += chapter.ns;
       gap.parts += 1;
       gap.ranks.push(chapter.rank);
-    } else out.push({ start: chapter.start, ns: chapter.ns, parts: 1, ranks: [chapter.rank] });
+      gap.hop = chapter.hop ?? gap.hop;
+    } else out.push({ start: chapter.start, ns: chapter.ns, parts: 1, ranks: [chapter.rank], hop: chapter.hop });
   }
-  return out;
+  out.forEach((passage, index) => { // how the path came here may stand in the gap before
+    if (out[index - 1]?.parts && passage.rank !== out[index - 2]?.rank) passage.came ??= out[index - 1].hop;
+  });
+  return out.filter((passage) => !passage.parts || passage.ns > SLIVER * total);
 }
 
 function row(start, ns, total, colour) {
@@ -124,7 +130,7 @@ function gapRow({ start, ns, parts, ranks }, base, total, toggle) {
 function chapterRow(context, step, chapter, base, total, rank) {
   return h('li', { class: chapter.rank === rank ? 'chapter selected' : 'chapter', 'data-test': 'chapter', 'data-rank': chapter.rank, 'data-kind': chapter.kind },
     row(sinceNs(chapter.start, base), chapter.ns, total, `var(--kind-${kindColour(chapter.kind)})`),
-    h('span', { class: 'say' }, chapter.hop && h('span', { class: 'hop' }, `${chapter.hop} `),
+    h('span', { class: 'say' }, (chapter.hop ?? chapter.came) && h('span', { class: 'hop' }, `${chapter.hop ?? chapter.came} `),
       stateLink(context, { view: 'timeline', step, rank: chapter.rank, span: null, t0: null, t1: null, r0: null, r1: null }, { 'data-key': `chapter-${chapter.index}` }, `Rank ${chapter.rank}`),
       ` ${chapter.says}.`, limitText(chapter)));
 }
@@ -153,7 +159,9 @@ function kindColour(kind) {
 function limitText({ limit, ns }) {
   if (!limit || limit.after_ns >= ns) return null;
   const what = limit.kind === 'idle' ? 'something that no span names' : spanName(limit);
-  return h('span', { class: 'quiet small' }, ` With ${duration(limit.after_ns)} less, ${what} on rank ${limit.rank} would hold the step up instead.`);
+  return h('span', { class: 'quiet small' }, limit.after_ns < NEARLY * ns
+    ? ` Rank ${limit.rank} was as late with ${what}, but for ${duration(limit.after_ns)}.`
+    : ` With ${duration(limit.after_ns)} less, ${what} on rank ${limit.rank} would hold the step up instead.`);
 }
 
 function nearTable(context, step, near) {
