@@ -15,6 +15,7 @@ from crossrank.errors import BadParameter, BodyTooLarge, UndecodableBody
 from crossrank.importers import json_stream
 from crossrank.importers.formats import decode_file
 from crossrank.importers.kineto_names import is_communication_kernel
+from crossrank.importers.kineto_overlong import LATEST_NS
 from crossrank.importers.source import Source
 from crossrank.limits import Limits
 from crossrank.model.decoded import Decoded
@@ -335,9 +336,9 @@ def test_numbers_are_read_exactly():
     rng = np.random.default_rng(5)
     values = rng.integers(0, 2**62, 2000) >> rng.integers(0, 60, 2000)
     found = rows(
-        trace(*[span("a", f"{v // 1000}.{v % 1000:03}", f"{v % 7}.25") for v in values.tolist() if v and v + BASE < 2**63], rank=0)
+        trace(*[span("a", f"{v // 1000}.{v % 1000:03}", f"{v % 7}.25") for v in values.tolist() if 0 < v < LATEST_NS], rank=0)
     )
-    wanted = [v for v in values.tolist() if v and v + BASE < 2**63]
+    wanted = [v for v in values.tolist() if 0 < v < LATEST_NS]
     assert [r["start_ns"] - BASE for r in found] == wanted
     assert [r["end_ns"] - r["start_ns"] for r in found] == [v % 7 * 1000 + 250 for v in wanted]
 

@@ -13,7 +13,7 @@ Where events are known to be lost, a rank without an open operation may be in on
 it is the only one missing somewhere and its own order of operations (analysis.program_order) says that nothing else could hold
 it; else, or where more than one event in seventy is lost, the ranks it may be are given as suspects. So they are where those who
 wait are not at one place of the program: one of them may have left a call out, so that all are in an operation nobody leaves and
-only the report of the one that seems to be missing is lost.
+only the report of the one that seems to be missing is lost. And so they are where several seem to be the end of a chain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from crossrank.analysis.program_order import Channel, Operation, ProgramOrder
 from crossrank.analysis.proofs import proof_of, skipped_mismatch
 from crossrank.analysis.reach import Lost, Reach, events_lost, reach
 from crossrank.analysis.waiting_places import WaitingPlaces
-from crossrank.model.kinds import COLLECTIVE, RECV, SEND
+from crossrank.model.kinds import COLLECTIVE, RECV, SEND, STEP
 from crossrank.model.progress import RECORDER_LANE, Progress
 from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
@@ -165,15 +165,21 @@ class _Chains:
             sure = {r for r, ops in candidates.items() if self._nothing_else_holds(r, ops)}
         if len(sure) > 1:
             sure -= self._silent(sure)
+        if len(sure) > 1 and self.lost.events:
+            return [], set(candidates)  # one of them may be in an operation that the others are missing from
         ends = [self._culprit(r, self._side(r), min(candidates[r], key=_most_telling)) for r in sorted(sure)]
         explained = sure or self.skips or self.found.stopped or self.found.desynced
         return ends, set() if explained else set(candidates) | self._elsewhere(candidates)
 
     def _silent(self, ranks: set[int]) -> set[int]:
-        """Ranks that say of nothing that it is open, where others do: they may be in an operation without having said so."""
+        """Ranks that do not say what they are in, where others do: they may be in an operation without having said so.
+
+        An open step says nothing: every rank is in one.
+        """
         trace = self.timeline.trace
-        telling = set(np.unique(trace.rank[trace.is_open & ~self.recorded]).tolist()) | set(self.progress.dumped)
-        open_work = trace.is_open & ~np.isin(trace.kind, (COLLECTIVE, SEND, RECV))
+        told = trace.is_open & (trace.kind != STEP)
+        telling = set(np.unique(trace.rank[told & ~self.recorded]).tolist()) | set(self.progress.dumped)
+        open_work = told & ~np.isin(trace.kind, (COLLECTIVE, SEND, RECV))
         return ranks - telling if open_work.any() else set()
 
     def _elsewhere(self, candidates: dict[int, list[Pending]]) -> set[int]:

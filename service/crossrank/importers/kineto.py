@@ -28,6 +28,7 @@ from crossrank.errors import UndecodableBody
 from crossrank.importers.json_stream import JsonStream, without_number_words
 from crossrank.importers.kineto_links import SpanTable
 from crossrank.importers.kineto_names import Role, members
+from crossrank.importers.kineto_overlong import LATEST_NS
 from crossrank.importers.kineto_pieces import COLUMNS, PieceReader
 from crossrank.importers.plain_bytes import PlainBytes
 from crossrank.importers.rows import int64
@@ -97,10 +98,11 @@ def _head(fields: dict[str, bytes]) -> Head:
         if isinstance(group, dict) and (name := group.get("pg_name", group.get("uid"))) is not None:
             groups[str(name)] = members(group.get("ranks"))
             descs[str(name)] = group["pg_desc"] if isinstance(group.get("pg_desc"), str) else None
+    base = int64(_value(fields, "baseTimeNanoseconds")) or 0
     return Head(
         rank=int64(info.get("rank")),
         host=host if isinstance(host, str) and host else None,
-        base_ns=int64(_value(fields, "baseTimeNanoseconds")) or 0,
+        base_ns=base if 0 <= base <= LATEST_NS else 0,
         world_size=int64(info.get("world_size")),
         groups=groups,
         descs=descs,
@@ -126,6 +128,10 @@ def _warnings(stream: JsonStream, plain: PlainBytes, reader: PieceReader, head: 
         found.append(f"{reader.number_words} values were inf or nan, which is not JSON; they are null")
     if reader.bad_durations:
         found.append(f"{reader.bad_durations} spans have no usable duration; they count as moments")
+    if table.clipped:
+        found.append(
+            f"{table.clipped} spans of the device end long after what follows them or after the trace; they were shortened"
+        )
     if len(table) and table.first_ns + head.base_ns < _EARLIEST_NS:
         found.append("times are not since the epoch: the trace has no baseTimeNanoseconds; it cannot be compared with other ranks")
     return found
@@ -162,6 +168,13 @@ def _raw(batch: pa.RecordBatch, rows: slice, table: SpanTable, head: Head, rank:
     start = batch.column("ts_ns").to_numpy() + np.int64(head.base_ns)
     kind = kinds.take(batch.column("role"))
     group, ranks = _groups(batch, kind, head)
+    duration, attrs, flags = table.overlong.apply(
+        rows,
+        batch.column("dur_ns").to_numpy(),
+        batch.column("ts_ns").to_numpy(),
+        batch.column("attrs"),
+        batch.column("flags"),
+    )
     columns = {
         "rank": pa.array(np.full(n, rank, dtype=np.int64)),
         "host": pa.array([head.host] * n, type=pa.string()),
@@ -169,13 +182,15 @@ def _raw(batch: pa.RecordBatch, rows: slice, table: SpanTable, head: Head, rank:
         "name": batch.column("name"),
         "kind": kind,
         "start_ns": pa.array(start),
-        "end_ns": pa.array(start + batch.column("dur_ns").to_numpy()),
+        "end_ns": pa.array(start + duration),
+        "attrs": attrs,
+        "flags": flags,
         "group": group,
         "group_ranks": ranks,
         "is_async": pc.and_(pc.equal(batch.column("role"), int(Role.LAUNCH)), pc.equal(kind, "collective")),
         "span_id": table.span_ids(rows),
         "links": table.links(rows),
-        **{name: batch.column(name) for name in ("step", "seq", "op", "peer", "bytes", "dtype", "attrs", "flags")},
+        **{name: batch.column(name) for name in ("step", "seq", "op", "peer", "bytes", "dtype")},
     }
     return pa.table([columns.get(f.name, pa.nulls(n, f.type)) for f in RAW_SCHEMA], schema=RAW_SCHEMA)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from crossrank.importers.canonical_args import NO_NUMBER
 from crossrank.importers.json_stream import thousandths
 from crossrank.importers.kineto_names import Role
+from crossrank.importers.kineto_overlong import OVERLONG_NS, DeviceSpans
 from crossrank.importers.kineto_pieces import Flows, Piece, remixed
 from crossrank.model.arrays import BoolArray, Int64Array
 
@@ -27,6 +28,8 @@ class SpanTable:
     def __init__(self) -> None:
         self.roles = np.zeros(len(Role), dtype=np.int64)  # how many spans have each role
         self.first_ns, self.last_ns = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+        self.overlong = DeviceSpans()
+        self.clipped = 0  # spans of the device that were shortened
         self._rows = 0
         self._digests: list[np.ndarray] = []
         self._launch: list[tuple[Int64Array, Int64Array]] = []  # correlation, row
@@ -47,7 +50,9 @@ class SpanTable:
         self.roles += np.bincount(piece.rows.column("role").to_numpy(), minlength=len(self.roles))
         end = start + piece.rows.column("dur_ns").to_numpy()
         self.first_ns = min(self.first_ns, int(start.min(initial=self.first_ns)))
-        self.last_ns = max(self.last_ns, int(end.max(initial=self.last_ns)))
+        self.overlong.add(piece.thread, start, end, rows, piece.device)
+        fits = ~piece.device | (end - start <= OVERLONG_NS)
+        self.last_ns = max(self.last_ns, int(end[fits].max(initial=self.last_ns)))
         self._digests.append(piece.digest)
         launches, device = piece.launch != NO_NUMBER, correlation != NO_NUMBER
         self._launch.append((piece.launch[launches], rows[launches]))
@@ -55,7 +60,9 @@ class SpanTable:
         self._operators.append((piece.thread[piece.operator], start[piece.operator], rows[piece.operator]))
 
     def finish(self, starts: Flows, ends: Flows) -> None:
-        """Settles ids and edges."""
+        """Settles ids, edges and ends."""
+        self.clipped = self.overlong.settle()
+        self.last_ns = max(self.last_ns, self.overlong.last_ns)
         self._id = _distinct(np.concatenate([np.empty(0, dtype=np.uint64), *self._digests]))
         self._digests.clear()
         self._cause = np.full(self._rows, _NOWHERE, dtype=np.int64)

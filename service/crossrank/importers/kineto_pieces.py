@@ -27,6 +27,7 @@ from crossrank.importers.kineto_names import (
     role_of,
     step_of,
 )
+from crossrank.importers.kineto_overlong import LATEST_NS, LONGEST_NS
 from crossrank.importers.kineto_words import Lanes, Words
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
@@ -92,7 +93,7 @@ class Piece:
     """Rows of COLUMNS, with what only the joining of spans needs: [rows] arrays.
 
     digest: uint64 of everything that tells the span from others. launch: its correlation where it is a launch, else
-    NO_NUMBER. operator: it is an operator of the host. thread: code of its lane.
+    NO_NUMBER. operator: it is an operator of the host. thread: code of its lane. device: it is work of a stream.
     """
 
     rows: pa.RecordBatch
@@ -100,6 +101,7 @@ class Piece:
     launch: Int64Array
     operator: BoolArray
     thread: Int64Array
+    device: BoolArray
 
 
 class PieceReader:
@@ -128,7 +130,8 @@ class PieceReader:
         role = self._roles_of(category, name)
         ts, timed = thousandths([e.ts for e in spans])
         dur, lasting = thousandths([e.dur for e in spans])
-        lasting &= dur >= 0
+        lasting &= (dur >= 0) & (dur <= LONGEST_NS)
+        timed &= np.abs(ts) <= LATEST_NS
         dur[~lasting] = 0
         self.bad_durations += int(np.count_nonzero(timed & ~lasting))
         kept = self._quarantine(ts, timed, index)
@@ -153,6 +156,7 @@ class PieceReader:
             launch=np.where(self._are(category, LAUNCH_CATEGORIES), correlation, NO_NUMBER),
             operator=self._are(category, frozenset({"cpu_op"})),
             thread=lane,
+            device=self._are(category, DEVICE_CATEGORIES),
         )
         return piece if kept.all() else _filtered(piece, kept)
 
@@ -329,5 +333,10 @@ def remixed(digest: np.ndarray, again: Int64Array) -> np.ndarray:
 
 def _filtered(piece: Piece, kept: BoolArray) -> Piece:
     return Piece(
-        piece.rows.filter(pa.array(kept)), piece.digest[kept], piece.launch[kept], piece.operator[kept], piece.thread[kept]
+        piece.rows.filter(pa.array(kept)),
+        piece.digest[kept],
+        piece.launch[kept],
+        piece.operator[kept],
+        piece.thread[kept],
+        piece.device[kept],
     )

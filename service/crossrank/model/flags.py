@@ -14,4 +14,5 @@ class EventFlag(IntFlag):
     START_MISSING = 8  # the end half of a start/end pair whose start has not come yet
     CONFLICT = 16  # the same identity came before with other content: the last one received counts
     AMENDS = 32  # replaces or completes an event that was stored before (open -> closed, pair joined, conflict)
+    CLIPPED = 128  # an importer shortened a duration that cannot be; the recorded one is in attrs
     JOINED = 64  # start and end came apart and were joined by the store; kept in segments, not shown in answers
