@@ -13,6 +13,10 @@ from typing import Annotated, Final
 import typer
 
 from crossrank import errors
+from crossrank.commands.options import Folder, From, Host, Job, OwnFolder, Port, To, Url
+from crossrank.commands.output import EXIT_CLOSED, CheckedGroup, OutputFault, flush_output, one_line, prepare_output
+from crossrank.commands.token_app import token
+from crossrank.commands.watch_app import watching
 
 EXIT_CODES: Final[dict[type[errors.CrossrankError], int]] = {
     errors.BadParameter: 2,
@@ -22,31 +26,19 @@ EXIT_CODES: Final[dict[type[errors.CrossrankError], int]] = {
     errors.CrossrankError: 5,  # anything else the service or the data folder refused
 }
 EXIT_REJECTED: Final = 6
+EXIT_STOPPED: Final = 130
 
 app = typer.Typer(
     name="crossrank",
+    cls=CheckedGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     epilog="Exit codes: 0 done, 2 wrong usage, 3 no service answers, 4 no such job, 5 refused, 6 done but some events were "
-    "rejected, 7 damage found, 130 stopped by Ctrl-C",
+    "rejected, 7 damage found, 8 doctor found problems, 130 stopped by Ctrl-C, 141 the reader of the output went away",
 )
-
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar="CROSSRANK_URL", show_default="http://127.0.0.1:4318", help="A running service."),
-]
-Folder = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Read this data folder here, without a running service.")
-]
-OwnFolder = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder; no service may run on it.")]
-From = Annotated[int | None, typer.Option("--from", metavar="STEP", help="First step to look at.")]
-To = Annotated[int | None, typer.Option("--to", metavar="STEP", help="Last step to look at.")]
-Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `crossrank ls` shows it.")]
-Host = Annotated[str, typer.Option("--host", metavar="H", help="Address to listen on.")]
-Port = Annotated[int, typer.Option("--port", metavar="P", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 
 
 def _version(asked: bool) -> None:
@@ -343,55 +335,25 @@ def warmup() -> None:
     run_warmup()
 
 
-token = typer.Typer(
-    no_args_is_help=True, help="Make, list and revoke the tokens of a data folder, also while a service runs on it."
-)
 app.add_typer(token, name="token")
-TokenFolder = Annotated[Path, typer.Option("--data", metavar="DIR", help="The service's data folder.")]
-
-
-@token.command("create")
-def create_token(
-    scope: Annotated[str, typer.Option("--scope", metavar="ingest|read|admin", help="What it allows: post, ask, or everything.")],
-    job: Annotated[str | None, typer.Option("--job", metavar="J", help="The only job it is for; all jobs when not given.")] = None,
-    data: TokenFolder = Path("data"),
-) -> None:
-    """Make a token and print it, once: only its hash is kept.
-
-    From the first token on, every request needs one: header `Authorization: Bearer TOKEN`, for the commands the environment
-    variable CROSSRANK_TOKEN, for exporters OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20TOKEN".
-    """
-    from crossrank.commands.tokens import run_create
-
-    run_create(data, scope=scope, job=job)
-
-
-@token.command("list")
-def list_tokens(data: TokenFolder = Path("data")) -> None:
-    """List the tokens: id, scope, job, when made."""
-    from crossrank.commands.tokens import run_list
-
-    run_list(data)
-
-
-@token.command("revoke")
-def revoke_token(
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `crossrank token list` shows it.")],
-    data: TokenFolder = Path("data"),
-) -> None:
-    """Make a token invalid; a running service notices within a second."""
-    from crossrank.commands.tokens import run_revoke
-
-    run_revoke(data, identifier)
+app.add_typer(watching)
 
 
 def main() -> None:
     """Runs the program; the entry point of the package."""
+    prepare_output()
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush_output()
     except errors.CrossrankError as fault:
-        sys.stderr.write(f"crossrank: {fault.message}\n")
+        sys.stderr.write(f"crossrank: {one_line(fault.message)}\n")
         sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(fault, kind)))
+    except OutputFault as fault:
+        sys.exit(EXIT_CLOSED if fault.closed else fault.say())
+    except KeyboardInterrupt:
+        sys.exit(EXIT_STOPPED)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def step_slack(graph: ReplayGraph, steps: StepTable, path: CriticalPath, most: i
     found = latest(edges)
     way = longest_way(edges, found)
     own = _least_by_owner(edges, found.slack_ns)
-    near, truncated = _near(graph, edges, own, path, most)
+    near, truncated = _near(graph, way, own, path, most)
     return StepSlack(_along(graph, way, path), near, truncated)
 
 
@@ -299,12 +299,14 @@ def _least_by_owner(edges: StepEdges, slack_ns: Int64Array) -> tuple[Int64Array,
 
 
 def _near(
-    graph: ReplayGraph, edges: StepEdges, own: tuple[Int64Array, Int64Array], path: CriticalPath, most: int
+    graph: ReplayGraph, way: Way, own: tuple[Int64Array, Int64Array], path: CriticalPath, most: int
 ) -> tuple[tuple[NearOperation, ...], bool]:
     """Operations off the path by slack; of those of one rank with the same slack, which are one chain, the longest."""
     timeline = graph.timeline
     trace = timeline.trace
-    taken = np.asarray(sorted({s.span for s in path.segments if s.span is not None}), dtype=np.int64)
+    edges = way.edges
+    on_path = np.asarray([s.span for s in path.segments if s.span is not None], dtype=np.int64)
+    taken = np.union1d(on_path, edges.owner[way.path])  # also those that are on it for no time at all
     spans, slack = own
     length = np.zeros(len(spans), dtype=np.int64)
     owned = np.flatnonzero((edges.owner != NO_OWNER) & (edges.src != SOURCE))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -136,6 +136,10 @@ class HttpAnswers:
         """The JSON answer of `POST path` without a body. Raises as `get`."""
         return self._ask("POST", path, params)
 
+    def ask(self, path: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON answer of `POST path` with a JSON body. Raises as `get`."""
+        return self._ask("POST", path, {}, json.dumps(question).encode())
+
     def delete(self, path: str) -> dict[str, Any]:
         """The JSON answer of `DELETE path`. Raises as `get`."""
         return self._ask("DELETE", path, {})
@@ -157,13 +161,17 @@ class HttpAnswers:
         """Closes the connections."""
         self.client.close()
 
-    def _ask(self, method: str, path: str, params: Params) -> dict[str, Any]:
-        with reaching(self.url), self.client.stream(method, path, params=_query(params)) as response:
-            body = read_capped(response)
+    def _ask(self, method: str, path: str, params: Params, body: bytes | None = None) -> dict[str, Any]:
+        headers = {"content-type": "application/json"} if body is not None else {}
+        with (
+            reaching(self.url),
+            self.client.stream(method, path, params=_query(params), content=body, headers=headers) as response,
+        ):
+            reply = read_capped(response)
         if response.status_code != httpx.codes.OK:
-            raise fault_of(response.status_code, body, f"{method} {path}")
+            raise fault_of(response.status_code, reply, f"{method} {path}")
         try:
-            answer = json.loads(body)
+            answer = json.loads(reply)
         except ValueError as fault:
             raise errors.Refused(f"{self.url}{path} did not answer with JSON; is it a crossrank service?") from fault
         if not isinstance(answer, dict):

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from crossrank.commands.client import HttpAnswers
+from crossrank.commands.figures import plain
+from crossrank.commands.reading import waiting
 from crossrank.commands.source import job_path, open_answers, step_range
 from crossrank.errors import BadParameter
 
@@ -39,11 +41,12 @@ def run_diff(
     ends = {"base_from": base_range[0], "base_to": base_range[1]}
     answers = open_answers(url, data)
     try:
-        if isinstance(answers, HttpAnswers):
-            for one in dict.fromkeys((base, job)):
-                answers.post(job_path(one, "derive"), {"wait": "true"})
-        chosen = {"base": base, **step_range(*asked), **{k: v for k, v in ends.items() if v is not None}}
-        found = answers.get(job_path(job, "compare"), chosen)
+        with waiting("deriving the answers of both"):
+            if isinstance(answers, HttpAnswers):
+                for one in dict.fromkeys((base, job)):
+                    answers.post(job_path(one, "derive"), {"wait": "true"})
+            chosen = {"base": base, **step_range(*asked), **{k: v for k, v in ends.items() if v is not None}}
+            found = answers.get(job_path(job, "compare"), chosen)
     finally:
         answers.close()
     closed = allowed is not None and is_slower(found, allowed)
@@ -66,14 +69,17 @@ def is_slower(found: dict[str, Any], allowed: float) -> bool:
 
 def lines(found: dict[str, Any], base: str, job: str) -> list[str]:
     """The comparison as text."""
-    out = [f"{base} -> {job}: {found['steps_before']} and {found['steps_after']} steps", _line(found["step"], "median step")]
+    out = [
+        f"{plain(base)} -> {plain(job)}: {found['steps_before']} and {found['steps_after']} steps",
+        _line(found["step"], "median step"),
+    ]
     moved = [part for part in found["parts"] if part["moved"]]
-    out += [_line(part, f"{part['by']} {part['what']}") for part in moved[:_SHOWN]]
+    out += [_line(part, f"{plain(part['by'])} {plain(part['what'])}") for part in moved[:_SHOWN]]
     if len(moved) > _SHOWN:
         out.append(f"  and {len(moved) - _SHOWN} more")
     if not moved:
         out.append("  no part of the critical path moved by more than its noise")
-    return out + [f"  {link['sentence']}" for link in found["links"]]
+    return out + [f"  {plain(link['sentence'], 300)}" for link in found["links"]]
 
 
 def _line(part: dict[str, Any], what: str) -> str:

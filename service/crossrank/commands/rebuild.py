@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossrank.commands.figures import count
+from crossrank.commands.figures import count, plain
 from crossrank.commands.reading import reading
 from crossrank.errors import NotFound
 from crossrank.store.rebuild import rebuild
@@ -19,4 +19,4 @@ def run_rebuild(data: Path) -> None:
         done = rebuild(data, now_ns=wall_ns(), progress=progress)
     print(f"new catalog: {count(done.segments, 'segment')} with {count(done.rows, 'event')} of {count(done.jobs, 'job')}")
     for path, reason in done.set_aside:
-        print(f"set aside in {data / 'quarantine'}: {path}: {reason}")
+        print(f"set aside in {data / 'quarantine'}: {plain(path, 200)}: {plain(reason, 200)}")

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from crossrank.commands.client import HttpAnswers
+from crossrank.commands.figures import plain
+from crossrank.commands.reading import waiting
 from crossrank.commands.source import Answers, job_path, open_answers, step_range
 
 
@@ -48,7 +50,8 @@ def run_report(job: str, *, url: str | None, data: Path | None, first: int | Non
     """Runs the command: fetches and prints. Raises CrossrankError."""
     answers = open_answers(url, data)
     try:
-        report = fetch(answers, job, first, last)
+        with waiting(f"deriving the answers of {plain(job, 40)}"):
+            report = fetch(answers, job, first, last)
     finally:
         answers.close()
     if as_json:

@@ -21,6 +21,10 @@ class Answers(Protocol):
         """The JSON answer of `GET path`. Raises CrossrankError."""
         ...
 
+    def ask(self, path: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON answer of `POST path` with the question as JSON body, which changes nothing. Raises CrossrankError."""
+        ...
+
     def download(self, path: str, params: Params) -> bytes:
         """The body of the answer to `GET path`, whatever it is. Raises CrossrankError."""
         ...

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from crossrank.commands.figures import plain
 from crossrank.commands.source import open_answers
 from crossrank.counters import DECLARED, Declared
 
@@ -46,4 +47,4 @@ def _lines(declared: Declared, samples: list[tuple[dict[str, str], float]]) -> l
 
 
 def _labels(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f"{k}={v}" for k, v in sorted(labels.items())) + "}" if labels else ""
+    return "{" + ",".join(f"{k}={plain(v)}" for k, v in sorted(labels.items())) + "}" if labels else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crossrank.commands.figures import count
+from crossrank.commands.figures import count, plain
 from crossrank.commands.reading import reading
 from crossrank.errors import Damaged
 from crossrank.store.verify import verify
@@ -20,9 +20,9 @@ def run_verify(data: Path) -> None:
         f"{count(report.log_files, 'log file')} with {count(report.log_records, 'record')}"
     )
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {plain(note, 400)}")
     for fault in report.damage:
-        print(f"damage: {fault}")
+        print(f"damage: {plain(fault, 400)}")
     if report.damage:
         raise Damaged(f"{data}: {count(len(report.damage), 'damaged part')}", damage=report.damage)
     print("no damage")

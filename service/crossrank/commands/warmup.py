@@ -16,6 +16,7 @@ import httpx
 import pyarrow as pa
 
 from crossrank.app import build_api, close_rooms, open_rooms
+from crossrank.commands.reading import waiting
 from crossrank.ingest.warm import warm_up
 from crossrank.limits import Limits
 from crossrank.settings import Settings
@@ -45,8 +46,9 @@ _QUESTIONS: Final = (
 
 def run_warmup() -> None:
     """Compiles what is not compiled yet; a second run takes seconds. Raises CrossrankError when a stage fails."""
-    warm_up()
-    with tempfile.TemporaryDirectory(prefix="crossrank-warmup-") as folder:
+    with waiting("compiling the decoders") as say, tempfile.TemporaryDirectory(prefix="crossrank-warmup-") as folder:
+        warm_up()
+        say("compiling the analyses")
         rooms = open_rooms(Settings(data=Path(folder)), Limits())
         try:
             asyncio.run(_ask(httpx.ASGITransport(build_api(rooms))))
