@@ -44,10 +44,10 @@ def trace_of_step(view: JobView, step: int, spans_most: int, how: How) -> dict[s
     if len(spans) > spans_most:
         row = view.derived.steps.row_of(step)
         steps = np.array([] if row is None else [row], dtype=np.int64)
-        ranks = [c.rank for c in most_informative(view, len(timeline.trace.ranks), steps)]
-        place = np.full(int(timeline.trace.rank.max()) + 1, len(ranks))
-        place[ranks] = np.arange(len(ranks))
-        spans = spans[np.lexsort((spans, place[timeline.trace.rank[spans]]))][:spans_most]
+        ranks = np.array([c.rank for c in most_informative(view, len(timeline.trace.ranks), steps)], dtype=np.int32)
+        by_rank = np.argsort(ranks)  # every rank is among them: its place there is its worth
+        worth = by_rank[np.searchsorted(ranks[by_rank], timeline.trace.rank[spans])]
+        spans = spans[np.lexsort((spans, worth))][:spans_most]
     return _documents(view, {step: spans}, how)[0]
 
 
