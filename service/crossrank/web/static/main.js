@@ -39,6 +39,7 @@ let spreadAt = -Infinity;
 async function show(now) {
   const id = now.job === undefined ? 'jobs' : now.view;
   const key = JSON.stringify([id, now.job, now.attempt]);
+  job.follow(now.job ?? null, now.attempt);
   followJob(now);
   shell.update(now);
   document.title = [id === 'jobs' ? 'Jobs' : shell.titleOf(id), now.job, 'crossrank'].filter(Boolean).join(' · ');
@@ -68,7 +69,6 @@ function followJob(now) {
   followed = path;
   stopFollowing();
   lastNews = null;
-  job.follow(now.job ?? null, now.attempt);
   stopFollowing = follow(api, path, (message) => news(message), (live) => shell.live(live));
 }
 

@@ -13,7 +13,9 @@ export function openToJob(api) {
   };
   return {
     summary: ask,
+    /** The job and attempt that are looked at from now on. */
     follow(job, chosen) {
+      if (job === name && chosen === attempt) return;
       name = job;
       attempt = chosen;
       tell();
