@@ -33,7 +33,7 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
   let tile = null;
   let isPlaced = false;
   let ended = false;
-  const stats = { frames: 0, paintMs: 0, shown: null };
+  const stats = { frames: 0, paintMs: 0, shown: null, firstShown: null };
   const view = new View();
   const colours = new Colours();
   const aligned = () => state.aligned ?? 'repaired';
@@ -156,7 +156,8 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
     drawFrame(context, view, colours, tile, index === null ? null : facts(tile, index).row, (rank) => shifts.text(rank, tile.need.mode.startsWith('["raw"') ? 'raw' : aligned()));
     stats.frames += 1;
     stats.paintMs = performance.now() - began;
-    if (tile.need === now || sameNeed(tile.need, now)) stats.shown = performance.now();
+    if (sameNeed(tile.need, now)) stats.shown = performance.now();
+    stats.firstShown ??= performance.now();
     root.dataset.ready = '1';
     const text = summary(view, tile, aligned());
     if (words.textContent !== text) words.textContent = text;

@@ -15,7 +15,7 @@ export function drawPath(context, view, colours, tile) {
   const width = tile.path.length > 400 ? 1.5 : 3;
   let last = null;
   for (const part of tile.path) {
-    const y = yOf(view, tile, part.row, part.rank);
+    const y = yOf(view, tile, part.row, part.rank, view.rowPx - 2);
     const x1 = view.x(part.start);
     const x2 = view.x(part.end);
     if (y !== null && x2 >= GUTTER_PX - 4000 && x1 <= view.width + 4000) {
@@ -143,8 +143,8 @@ export function boundText(bound) {
   return `right within −${duration(-bound.lo)} / +${duration(bound.hi)}`;
 }
 
-function yOf(view, tile, row, rank) {
-  if (row !== null && row !== undefined) return view.y(tile.rowFrom + row) + view.rowPx / 2;
+function yOf(view, tile, row, rank, below = view.rowPx / 2) {
+  if (row !== null && row !== undefined) return view.y(tile.rowFrom + row) + below;
   if (tile.rows.length === 0) return null;
   return rank < tile.rows[0].rank ? AXIS_PX : rank > tile.rows.at(-1).rank ? view.height : null;
 }

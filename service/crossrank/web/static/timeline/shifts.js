@@ -17,6 +17,7 @@ export function openShifts(redraw) {
     /** '+12.3 ms' beside a rank whose stamps were moved; 'as stamped' in raw times. */
     text(rank, aligned) {
       if (!offsets.has(rank)) return null;
+      if (offsets.get(rank) === 0) return 'reference clock';
       return aligned === 'raw' ? `off by ${change(-offsets.get(rank))}` : `moved ${change(offsets.get(rank))}`;
     },
     begin(from, to) {
