@@ -6,7 +6,7 @@ The file appears under its name only when it is whole; `-o -` writes to standard
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 from crossrank.commands.client import HttpAnswers
 from crossrank.commands.export import run_export
 from crossrank.commands.figures import size
+from crossrank.commands.reading import waiting
 from crossrank.commands.source import Answers, job_path, open_answers, step_range
 from crossrank.errors import BadParameter
 
@@ -50,11 +51,12 @@ def run_export_as(
     params.update({name: value for name, value in asked.items() if value is not None})
     answers = open_answers(url, data)
     try:
-        with _pieces(answers, job_path(job, "export"), params) as pieces:
+        with waiting("drawing") as say, _pieces(answers, job_path(job, "export"), params) as pieces:
+            told = _telling(pieces, say)
             if str(output) == "-":
-                _write(sys.stdout.buffer, pieces)
+                _write(sys.stdout.buffer, told)
                 return
-            total = _write_file(output, pieces)
+            total = _write_file(output, told)
     finally:
         answers.close()
     print(f"{output} ({size(total)}); open it in {_OPENS[format_]}")
@@ -67,6 +69,15 @@ def _pieces(answers: Answers, path: str, params: dict[str, object]) -> Iterator[
             yield response.iter_bytes(_PIECE_BYTES)
     else:
         yield iter((answers.download(path, params),))
+
+
+def _telling(pieces: Iterator[bytes], say: Callable[[str], None]) -> Iterator[bytes]:
+    """The pieces, saying how much has come."""
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        say(f"writing, {size(total)} so far")
+        yield piece
 
 
 def _write_file(output: Path, pieces: Iterator[bytes]) -> int:
