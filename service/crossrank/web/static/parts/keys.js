@@ -1,4 +1,4 @@
-// Keys of the whole page. None acts while something is typed, nor with a modifier, which belong to the browser.
+// Keys of the whole page. None acts while something is typed, where a part of the page has used it already, or with a modifier: those belong to the browser.
 
 import { VIEWS } from '../core/state.js';
 import { showHelp } from './help.js';
@@ -7,7 +7,7 @@ import { showHelp } from './help.js';
 export function openKeys({ state, go, job }) {
   addEventListener('keydown', async (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.target.closest?.('input, select, textarea, dialog, [data-own-keys]') && event.key !== 'Escape') return;
+    if (event.target.closest?.('input, select, textarea, dialog') && event.key !== 'Escape') return;
     const now = state();
     if (event.key === '?') showHelp();
     else if (event.key === 't') document.getElementById('theme').click();

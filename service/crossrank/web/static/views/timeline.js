@@ -10,7 +10,7 @@ import { mountTimeline } from '../timeline/index.js';
 export function mount(host, context, start) {
   const { api, go, job } = context;
   const walk = h('span', { class: 'actions' });
-  const element = h('div', { id: 'timeline', 'data-test': 'timeline', 'data-own-keys': true });
+  const element = h('div', { id: 'timeline', 'data-test': 'timeline' });
   const bar = h('div', { class: 'actions timeline-tools' }, walk, h('span', { class: 'push' }), perfettoButtons(api, address, `${start.job} · crossrank`));
   host.append(h('h1', { class: 'visually-hidden' }, `Timeline of ${start.job}`), bar, element);
 
