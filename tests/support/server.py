@@ -13,7 +13,7 @@ from typing import Self
 
 import httpx
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 
 
 class Service:

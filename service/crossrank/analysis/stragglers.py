@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossrank.analysis.excess import usual_step_ns, work_cells
+from crossrank.analysis.excess import PhaseCells, usual_step_ns, work_cells
 from crossrank.analysis.lateness import Lateness, find_lateness, is_jitter, one_a_phase
 from crossrank.analysis.removal import removed_ns
 from crossrank.analysis.replay import ReplayGraph, build_replay, end_of_steps_ns, replay_ns, start_of_steps_ns
@@ -28,18 +28,20 @@ _REPLAYED_STAMPS = 60_000_000  # all replays of one answer together, a few secon
 def find_stragglers(
     timeline: Timeline, topology: Topology, steps: StepTable,
     *, first: int | None = None, last: int | None = None, graph: ReplayGraph | None = None,
+    cells: list[PhaseCells] | None = None,
 ) -> tuple[Straggler, ...]:  # fmt: skip
     """Stragglers by cost, most expensive first; () when nothing is beyond chance.
 
     first, last: the steps asked about, inclusive. All steps are evidence; steps, excess and cost are told of these only.
-    graph: of this timeline, when it has been built already.
+    graph, cells: `build_replay` of this timeline and `work_cells` of all its steps, when they have been made already.
     """
     if len(steps) < 2:
         return ()
     graph = graph or build_replay(timeline)
     timeline = graph.timeline
     least_ns = LEAST_SHARE * usual_step_ns(timeline, steps.step)
-    found = one_a_phase(find_lateness(work_cells(graph, timeline, role_of(topology), steps.step), least_ns))
+    cells = work_cells(graph, timeline, role_of(topology), steps.step) if cells is None else cells
+    found = one_a_phase(find_lateness(cells, least_ns))
     priced = [_priced(late, graph, timeline, topology, first, last) for late in found[: most_replays(graph)]]
     kept = [s for s in priced if s is not None and s.cost_ns > s.cost_error_ns and s.cost_ns >= least_ns * _stretch(s)]
     return tuple(sorted(kept, key=lambda s: (-s.cost_ns, s.rank, s.cause.kind, s.cause.name)))

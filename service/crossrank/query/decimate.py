@@ -65,12 +65,22 @@ def _first_at_least(values: Int64Array, lo: int, hi: int, wanted: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+def _put(bar: Int64Array, by_kind: Int64Array, d: int, out: Int64Array, n: int) -> int:
+    """Ends the bar of level `d`: writes it as number `n` if there is room; the next number."""
+    bar[d, 4] = np.argmax(by_kind[d])
+    if n < out.shape[1]:
+        out[:, n] = bar[d]
+    bar[d, 5] = 0
+    return n + 1
+
+
+@njit(cache=True, nogil=True)
 def _bars(
     lanes: Int64Array, lane_ptr: Int64Array, start: Int64Array, end: Int64Array, reach: Int64Array, depth: Int8Array,
     kind: Int8Array, wanted: BoolArray, hit: BoolArray, lo: int, hi: int, pixel: int, out: Int64Array,
 ) -> int:  # fmt: skip
     """Writes bars into the columns of `out` [8, room] as far as there is room; returns how many there are."""
-    n, room = 0, out.shape[1]
+    n = 0
     bar = np.zeros((LEVELS, 8), dtype=np.int64)  # as in `out`; count 0: none is being built
     at = np.zeros(LEVELS, dtype=np.int64)
     longest = np.zeros(LEVELS, dtype=np.int64)
@@ -78,22 +88,12 @@ def _bars(
     for r in range(len(lanes)):
         a, b = lane_ptr[lanes[r]], lane_ptr[lanes[r] + 1]
         first, last = _first_at_least(reach, a, b, lo), _first_at_least(start, a, b, hi)
-        for i in range(first, last + 1):
-            if i < last and (end[i] < lo or not wanted[kind[i]]):
+        for i in range(first, last):
+            if end[i] < lo or not wanted[kind[i]]:
                 continue
-            length = end[i] - start[i] if i < last else 0
-            pixel_of = start[i] // pixel if i < last else 0
-            for d in range(LEVELS):  # finished bars: of this level when it goes on elsewhere, of all levels at the end of the lane
-                if bar[d, 5] == 0 or (i < last and (d != depth[i] or (length < pixel and at[d] == pixel_of))):
-                    continue
-                bar[d, 4] = np.argmax(by_kind[d])
-                if n < room:
-                    out[:, n] = bar[d]
-                n += 1
-                bar[d, 5] = 0
-            if i == last:
-                break
-            d = depth[i]
+            d, length, pixel_of = depth[i], end[i] - start[i], start[i] // pixel
+            if bar[d, 5] > 0 and (length >= pixel or at[d] != pixel_of):
+                n = _put(bar, by_kind, d, out, n)
             if bar[d, 5] == 0:
                 bar[d, 0], bar[d, 1], bar[d, 2], bar[d, 3], bar[d, 6], bar[d, 7] = r, d, start[i], end[i], i, 0
                 at[d], longest[d] = pixel_of, length
@@ -107,6 +107,9 @@ def _bars(
                 longest[d], bar[d, 6] = length, i
             if length >= pixel:
                 at[d] = np.iinfo(np.int64).min  # nothing joins it
+        for d in range(LEVELS):
+            if bar[d, 5] > 0:
+                n = _put(bar, by_kind, d, out, n)
     return n
 
 

@@ -20,12 +20,14 @@ from crossrank.align.repair import repair
 from crossrank.align.violations import count_violations
 from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.critical_path import PathIndex, path_index
+from crossrank.analysis.delay_map import DelayMap, delay_map
+from crossrank.analysis.excess import work_cells
 from crossrank.analysis.hangs import Receipts, receipts_of
 from crossrank.analysis.mismatches import find_mismatches
 from crossrank.analysis.replay import build_replay
 from crossrank.analysis.standstill import find_standstill
 from crossrank.analysis.steps import StepTable, find_steps
-from crossrank.analysis.stragglers import find_stragglers
+from crossrank.analysis.stragglers import find_stragglers, role_of
 from crossrank.analysis.waits import CollectiveTimes, collective_times
 from crossrank.limits import Limits
 from crossrank.model.clockmap import ClockMap
@@ -66,6 +68,7 @@ class Derived:
     steps: StepTable
     collectives: CollectiveTimes
     stragglers: tuple[Straggler, ...]
+    delays: DelayMap
     findings: tuple[Finding, ...]
     paths: PathIndex
     index: SpanIndex
@@ -106,7 +109,8 @@ def derive(
     times = collective_times(timeline)
     graph = build_replay(timeline)
     mismatches = find_mismatches(timeline)
-    stragglers = find_stragglers(timeline, shape, steps, graph=graph)
+    cells = work_cells(graph, graph.timeline, role_of(shape), steps.step)
+    stragglers = find_stragglers(timeline, shape, steps, graph=graph, cells=cells)
     return Derived(
         version=version,
         events=events.num_rows,
@@ -122,6 +126,7 @@ def derive(
         steps=steps,
         collectives=times,
         stragglers=stragglers,
+        delays=delay_map(steps, cells),
         findings=find_bottlenecks(timeline, shape, steps, stragglers, graph=graph, mismatches=mismatches),
         paths=path_index(timeline),
         index=SpanIndex.of(trace),

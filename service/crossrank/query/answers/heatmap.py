@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from crossrank.model.arrays import Int64Array
-from crossrank.query.answers.steps import chosen_steps
-from crossrank.query.delay_map import delay_map
 from crossrank.query.jobview import JobView, carried
 
 
@@ -18,9 +16,11 @@ def heatmap(view: JobView, *, first: int | None, last: int | None, rows: int, co
 
     A cell holds the largest delay of the ranks and steps it stands for, so a single late one is never averaged away.
     """
-    found = delay_map(view.derived)
-    chosen = chosen_steps(view, first, last)
-    delay = found.delay_ns[:, chosen]
+    found = view.derived.delays
+    lo = 0 if first is None else int(np.searchsorted(found.steps, first))
+    hi = len(found.steps) if last is None else int(np.searchsorted(found.steps, last, side="right"))
+    chosen = np.arange(lo, max(lo, hi))
+    delay = found.delay_ns[:, lo : max(lo, hi)]
     edges = _edges(len(found.ranks), rows), _edges(len(chosen), columns)
     seen = delay.size > 0 and not np.isnan(delay).all()
     hottest = np.unravel_index(int(np.nanargmax(delay)), delay.shape) if seen else None
@@ -34,7 +34,7 @@ def heatmap(view: JobView, *, first: int | None, last: int | None, rows: int, co
         "z": typed_array(_reduced(delay, *edges)),
         "max_ns": float(delay[hottest]) if hottest is not None else None,
         "hottest_rank": int(found.ranks[int(np.argmax(total))]) if seen and total.max() > 0 else None,
-        **carried(view),
+        **carried(view, truncated=len(found.steps) < len(view.derived.steps)),
     }
 
 

@@ -24,7 +24,7 @@ from crossrank.query.jobview import JobView, carried
 from crossrank.query.rank_sets import in_rank_set
 from crossrank.query.timeline_index import TimelineIndex, matching, timeline_index
 
-MOST_BARS: Final = 24_000
+MOST_BARS: Final = 18_000
 MOST_ROWS: Final = 4096
 MOST_PATHS: Final = 40  # steps whose critical path is drawn at once
 MOST_STEPS: Final = 2000

@@ -16,7 +16,7 @@ from crossrank.query.jobview import JobView
 from crossrank.query.timeline_index import TimelineIndex
 
 MOST_ARROWS: Final = 200
-_MOST_HEADS: Final = 64  # waiters drawn for one operation
+_MOST_HEADS: Final = 32  # waiters drawn for one operation
 
 
 def arrows_of(view: JobView, index: TimelineIndex, row_of_lane: Int64Array, lo: int, hi: int) -> list[dict[str, Any]]:
@@ -30,10 +30,12 @@ def _collectives(view: JobView, index: TimelineIndex, row_of_lane: Int64Array, l
     derived = view.derived
     trace, found, times = derived.timeline.trace, derived.timeline.matches.collectives, derived.collectives
     at = times.last_arrival_ns - index.base_ns
-    chosen = np.flatnonzero(times.decided & (index.collective_wait_ns > 0) & (at >= lo) & (at < hi))
+    is_shown = np.zeros(len(found), dtype=bool)
+    is_shown[found.instance[(times.wait_ns > 0) & (row_of_lane[trace.lane[found.member]] >= 0)]] = True
+    chosen = np.flatnonzero(times.decided & is_shown & (at >= lo) & (at < hi))
     chosen = chosen[np.argsort(-index.collective_wait_ns[chosen], kind="stable")]
     arrows: list[dict[str, Any]] = []
-    for k in chosen[: 4 * MOST_ARROWS].tolist():
+    for k in chosen[:MOST_ARROWS].tolist():
         members = found.member[found.ptr[k] : found.ptr[k + 1]]
         waits = times.wait_ns[found.ptr[k] : found.ptr[k + 1]]
         last = int(members[np.argmax(trace.rank[members] == times.last_arriver[k])])
@@ -41,8 +43,6 @@ def _collectives(view: JobView, index: TimelineIndex, row_of_lane: Int64Array, l
         to = _heads(view, index, row_of_lane, waiting)
         if to:
             arrows.append(_arrow(view, index, row_of_lane, last, to, int(index.collective_wait_ns[k])))
-        if len(arrows) == MOST_ARROWS:
-            break
     return arrows
 
 
