@@ -1,7 +1,7 @@
 """What costs the job time, and what keeps us from knowing: findings of every class, each in one sentence with numbers.
 
 Order: what stops the job (mismatch); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
-costliest first; then communication that nothing hides; then what limits the answers (missing ranks, clocks). Costs of different
+costliest first; then what the job's own structure costs (checkpoints, the pipeline's bubble, communication that nothing hides); then what limits the answers (missing ranks, clocks). Costs of different
 findings are each against the job as it was: fixing two of them may save less than their sum, when one hides the other.
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crossrank.analysis.checkpoint_stall import checkpoint_stall
 from crossrank.analysis.doubts import clock_doubt
 from crossrank.analysis.excess import usual_step_ns
 from crossrank.analysis.exposed import exposed_communication
 from crossrank.analysis.links import SlowLink, find_slow_links
 from crossrank.analysis.mismatches import find_mismatches
+from crossrank.analysis.pipeline_bubble import pipeline_bubble
 from crossrank.analysis.replay import ReplayGraph, build_replay, end_of_steps_ns, start_of_steps_ns
 from crossrank.analysis.steps import StepTable
 from crossrank.analysis.wording import capital, duration, in_steps, numbers, rank_list, rank_name, share
@@ -48,6 +50,7 @@ def find_bottlenecks(
         span_ns = end_of_steps_ns(graph, graph.recorded_ns, last) - start_of_steps_ns(graph, graph.recorded_ns, first)
         links = find_slow_links(graph, graph.timeline, topology, steps.step, first, last)
         causes += [_link(link, topology, span_ns) for link in links]
+        structure += _structure(graph, topology, first, last, span_ns)
         exposed = exposed_communication(graph, steps.step, first, last)
         if span_ns > 0 and exposed.cost_ns > _EXPOSED_SHARE * span_ns:
             structure.append(_exposed(exposed.cost_ns, exposed.steps, span_ns))
@@ -97,6 +100,29 @@ def _exposed(cost_ns: int, steps: tuple[int, ...], span_ns: int) -> Finding:
         " not counting waits for late ranks."
     )
     return Finding("exposed_communication", (), None, steps, cost_ns, 0, part, 0.95, sentence)
+
+
+def _structure(graph: ReplayGraph, topology: Topology, first: int | None, last: int | None, span_ns: int) -> list[Finding]:
+    """Time that no rank is to blame for: checkpoints and the pipeline's bubble."""
+    told: list[Finding] = []
+    stall = checkpoint_stall(graph, first, last, span_ns)
+    if stall is not None:
+        part = stall.cost_ns / span_ns
+        sentence = (
+            f"The job stood still for checkpoints {in_steps(stall.steps)}: {duration(stall.cost_ns)} of {duration(span_ns)} ({share(part)});"
+            f" one takes a rank {duration(stall.usual_ns)}, and rank {stall.slowest} the longest."
+        )
+        told.append(Finding("checkpoint_stall", (), None, stall.steps, stall.cost_ns, 0, part, 0.95, sentence))
+    bubble = pipeline_bubble(graph, topology, first, last, span_ns)
+    if bubble is not None:
+        part = bubble.wait_ns / span_ns
+        sentence = (
+            f"Ranks of the {bubble.stages} pipeline stages stand still {share(part)} of the time for messages of other stages"
+            f" ({duration(bubble.wait_ns)} of {duration(span_ns)} on average); with {bubble.microbatches} microbatches a step the whole"
+            f" bubble of an even pipeline is {share(bubble.schedule_share)} of its time."
+        )
+        told.append(Finding("pipeline_bubble", (), None, bubble.steps, bubble.wait_ns, 0, part, 0.95, sentence))
+    return sorted(told, key=lambda f: -f.cost_ns)
 
 
 def _mismatches(found: Sequence[Mismatch]) -> list[Finding]:

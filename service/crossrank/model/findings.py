@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 FindingClass = Literal[
-    "straggler", "data_stall", "jitter", "slow_link", "exposed_communication", "hang", "mismatch", "missing_rank", "clock"
+    "straggler",
+    "data_stall",
+    "jitter",
+    "slow_link",
+    "checkpoint_stall",
+    "pipeline_bubble",
+    "exposed_communication",
+    "hang",
+    "mismatch",
+    "missing_rank",
+    "clock",
 ]
 
 
