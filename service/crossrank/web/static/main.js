@@ -6,7 +6,7 @@ import { follow } from './core/live.js';
 import { failure } from './core/load.js';
 import { openState } from './core/state.js';
 import { openKeys } from './parts/keys.js';
-import { openShell } from './parts/shell.js';
+import { openShell, stateLink } from './parts/shell.js';
 import { openToJob } from './parts/job.js';
 
 const MODULES = {
@@ -57,9 +57,19 @@ async function show(now) {
     const { mount } = await MODULES[id]();
     if (shown !== mine) return;
     mine.view = mount(host, context, state.now());
+    if (now.job !== undefined) job.summary().catch((fault) => fault.status === 404 && shown === mine && sayAbsent(mine, host, fault));
   } catch (fault) {
     if (shown === mine) replace(host, failure(fault, 'this view', () => location.reload()));
   }
+}
+
+/** One message for a job that is not there, instead of one in each part of the view. */
+function sayAbsent(mine, host, fault) {
+  mine.view?.destroy?.();
+  mine.view = null;
+  host.className = 'stack';
+  replace(host, failure(fault, 'this job', () => location.reload()),
+    h('p', {}, stateLink(context, { job: null }, { 'data-test': 'to-jobs' }, 'All jobs')));
 }
 
 /** Follows the job of the address, or the list of jobs; on news the answers are asked for again where they are shown. */

@@ -1,7 +1,7 @@
 // The whole state of the page is its address: nothing else is remembered, so a link restores what its sender saw.
 
 const WHOLE = new Set(['attempt', 'from', 'to', 'step', 'rank', 'base_from', 'base_to']);
-const TEXT = new Set(['job', 'view', 'span', 'aligned', 'q', 'base', 't0', 't1', 'r0', 'r1', 'edit']);
+const TEXT = new Set(['job', 'view', 'span', 'aligned', 'q', 'base', 't0', 't1', 'r0', 'r1']);
 export const VIEWS = ['overview', 'timeline', 'why', 'clocks', 'hang', 'compare', 'quality'];
 const ALIGNED = new Set(['raw', 'fit', 'repaired']);
 
