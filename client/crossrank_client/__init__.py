@@ -6,7 +6,6 @@ that is instrumented runs as it is without a service.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 from collections.abc import Sequence
@@ -151,6 +150,3 @@ def shutdown(timeout_s: float = SHUTDOWN_S) -> None:
 def stats() -> dict[str, Any]:
     """Counts of events and posts so far, and what was dropped by reason; empty without a client."""
     return {} if (found := client()) is None else found.stats()
-
-
-atexit.register(shutdown)

@@ -4,7 +4,7 @@ Nothing is encoded again: an entry is the compressed body as it will be sent, wi
 it already has. A disk that is full or read-only only means that less can be kept. What no longer fits is dropped, the
 oldest first, and counted by events.
 
-On disk a process has a folder `<spool>/<job>/<id>/` with files `<number>-<events>.<encoding>` and a locked file `lock`. A folder whose
+On disk a process has a folder `<spool>/<job>/<id>/` with files `<number>-<events>-<raw bytes>.<encoding>` and a locked file `lock`. A folder whose
 lock is free belongs to a process that ended before it could send everything: the next process of the job sends it.
 """
 
@@ -13,21 +13,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
+import stat
+import tempfile
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 MEMORY_BYTES = 4 << 20
-POST_BYTES, POST_EVENTS = 1 << 20, 40_000  # far below what the service takes at once
+POST_RAW_BYTES, POST_EVENTS = 16 << 20, 40_000  # far below what the service takes at once
 
 
 @dataclass
 class Batch:
-    """A body of `events` events. body: None while it is on disk only, at `path`."""
+    """A body of `events` events, `raw_bytes` before compression. body: None while it is on disk only, at `path`."""
 
     events: int
+    raw_bytes: int
     encoding: str
     size_bytes: int
     body: bytes | None
@@ -87,12 +91,12 @@ class Backlog:
         """
         self._joined = 0
         joined: list[bytes] = []
-        events = size = 0
+        events = raw = 0
         encoding = ""
         while self._joined < len(self._waiting):
             batch = self._waiting[self._joined]
             if joined and (
-                size + batch.size_bytes > POST_BYTES or events + batch.events > POST_EVENTS or batch.encoding != encoding
+                raw + batch.raw_bytes > POST_RAW_BYTES or events + batch.events > POST_EVENTS or batch.encoding != encoding
             ):
                 break
             body = batch.read()
@@ -100,9 +104,10 @@ class Backlog:
                 self._drop_at(self._joined)
                 continue
             joined.append(body)
-            events, size, encoding = events + batch.events, size + batch.size_bytes, batch.encoding
+            events, raw, encoding = events + batch.events, raw + batch.raw_bytes, batch.encoding
             self._joined += 1
-        return Batch(events, encoding, size, b"".join(joined)) if joined else None
+        body = b"".join(joined)
+        return Batch(events, raw, encoding, len(body), body) if joined else None
 
     def done(self) -> None:
         """Takes out what `first` gave last: sent, or refused for good."""
@@ -122,12 +127,12 @@ class Backlog:
         self._waiting = deque(batch for batch in self._waiting if batch.body is None)
 
     def close(self) -> None:
-        """Gives up the folders; removes those that are empty."""
+        """Gives up the folders; removes its own if that is empty and this process made it."""
         for lock in self._locks:
             with contextlib.suppress(OSError):
                 os.close(lock)
         self._locks = []
-        if self._folder is not None and not self._waiting:
+        if self._folder is not None and not self._waiting and self._folder.name.startswith(f"{os.getpid()}-"):
             _remove(self._folder)
 
     def adopt(self) -> int:
@@ -144,13 +149,13 @@ class Backlog:
     def _adopt_folder(self, folder: Path) -> int:
         found = 0
         for path in sorted(folder.glob("*-*.*")):
-            count, _, encoding = path.name.partition("-")[2].partition(".")
+            named = re.fullmatch(r"\d{9}-(\d{1,9})-(\d{1,12})\.(zstd|gzip)", path.name)
             size = path.stat().st_size
-            if not count.isdecimal() or encoding not in {"zstd", "gzip"} or self._on_disk_bytes + size > self._spool_bytes:
+            if named is None or self._on_disk_bytes + size > self._spool_bytes:
                 continue
-            self._waiting.append(Batch(int(count), encoding, size, None, path))
+            self._waiting.append(Batch(int(named[1]), int(named[2]), named[3], size, None, path))
             self._on_disk_bytes += size
-            found += int(count)
+            found += int(named[1])
         if not found:
             _remove(folder)
         return found
@@ -179,7 +184,7 @@ class Backlog:
         try:
             folder = self._own_folder()
             self._number += 1
-            path = folder / f"{self._number:09d}-{batch.events}.{batch.encoding}"
+            path = folder / f"{self._number:09d}-{batch.events}-{batch.raw_bytes}.{batch.encoding}"
             draft = folder / "draft"
             draft.write_bytes(batch.body)
             draft.rename(path)
@@ -224,6 +229,18 @@ class Backlog:
         else:
             self._in_memory_bytes -= batch.size_bytes
         batch.forget()
+
+
+def default_root() -> Path | None:
+    """A folder for batches under the temporary folder that only this user can write; None where there can be none."""
+    root = Path(tempfile.gettempdir()) / f"crossrank-spool-{os.getuid()}"
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        found = root.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return root if ours else None
 
 
 def spool_of(job: str, root: str | os.PathLike[str]) -> Path:

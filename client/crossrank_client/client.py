@@ -9,12 +9,12 @@ arguments that cannot be meant.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import logging
 import os
 import sys
-import tempfile
 import threading
 import weakref
 from collections import deque
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crossrank_client.backlog import MEMORY_BYTES, Backlog, spool_of
+from crossrank_client.backlog import MEMORY_BYTES, Backlog, default_root, spool_of
 from crossrank_client.clock import Clock, machine_clock, mono_ns
 from crossrank_client.encode import Encoder
 from crossrank_client.sender import Outcome, Sender
@@ -65,8 +65,8 @@ class Client:
         self.clock = clock or (host if self.machine_clock.shared else f"{host}:{rank}")
         self._ring_spans, self._standstill_s = ring_spans, standstill_s
         self._spool_bytes, self._memory_bytes = spool_bytes, memory_bytes
-        root = Path(tempfile.gettempdir()) / f"crossrank-spool-{os.getuid()}" if spool_dir is None else spool_dir
-        self._spool = spool_of(job, root) if spool_bytes > 0 else None
+        root = default_root() if spool_dir is None else Path(spool_dir)
+        self._spool = spool_of(job, root) if spool_bytes > 0 and root is not None else None
         self._new_sender = functools.partial(Sender, url, job, token)
         self._new_sender()  # an address that cannot be one shows now
         self.current_step: int | None = None
@@ -266,6 +266,7 @@ class Client:
             return
         self._lock = threading.Lock()
         self._marked = None
+        self._worker.left_behind()
         self._begin_anew(f"pid:{os.getpid()}:")
         self.append = self._append_first_in_child
 
@@ -283,10 +284,18 @@ def _ignore(_span: Span) -> None:
 _living: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
+def _shut_all_down() -> None:
+    """At exit: all clients together have SHUTDOWN_S."""
+    until = mono_ns() + int(SHUTDOWN_S * 1e9)
+    for client in list(_living):
+        client.shutdown(max(0.05, (until - mono_ns()) / 1e9))
+
+
 def _after_fork_in_child() -> None:
     for client in list(_living):
         client.after_fork_in_child()
 
 
+atexit.register(_shut_all_down)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -34,6 +34,7 @@ COLUMNS = frozenset(
 )
 NAMES_KEPT = 4096
 BATCH_BYTES = 4 << 20
+LINE_BYTES = 256 << 10  # of what is longer the service would keep only the beginning
 
 
 class Encoder:
@@ -45,7 +46,7 @@ class Encoder:
         self._names: dict[tuple[str, str | None, str], str] = {}
         # A random beginning of 62 bits: processes of a rank do not meet in their few million ids.
         self._ids = itertools.count(secrets.randbits(62) + 1)
-        self.unencodable = 0
+        self.unencodable = self.too_large = 0
 
     def id_of(self, span: Span) -> int:
         """The id of a span, given when it is first asked for. Only for one thread."""
@@ -54,13 +55,18 @@ class Encoder:
         return span.id
 
     def lines(self, spans: Iterable[Span]) -> list[bytes]:
-        """One line a span, each with its newline. A span that cannot be encoded is left out and counted."""
+        """One line a span, each with its newline. A span that cannot be encoded or is too large is left out and counted."""
         found = []
         for span in spans:
             try:
-                found.append(self._line(span))
+                line = self._line(span)
             except Exception:  # noqa: BLE001 -- a user's `__repr__` may raise anything
                 self.unencodable += 1
+                continue
+            if len(line) <= LINE_BYTES:
+                found.append(line)
+            else:
+                self.too_large += 1
         return found
 
     def _line(self, span: Span) -> bytes:

@@ -32,6 +32,7 @@ class Outcome:
     answer: dict[str, Any] = field(default_factory=dict)
     pause_s: float | None = None
     sample: tuple[int, int] | None = None
+    broken: bool = False  # the connection was, perhaps long before
 
     @property
     def taken(self) -> bool:
@@ -77,7 +78,7 @@ class Sender:
         """Posts a body to a path of the service; a kept connection that was closed meanwhile is opened again once."""
         fresh = self._connection is None
         outcome = self._once(path, body, headers)
-        if outcome.status is None and not fresh and not self._aborted:
+        if outcome.broken and not fresh and not self._aborted:
             outcome = self._once(path, body, headers)
         return outcome
 
@@ -94,9 +95,9 @@ class Sender:
             if response.will_close or not response.isclosed():
                 self.close()
             return Outcome(response.status, _answer(text), _pause(response.getheader("retry-after")), (sent, got))
-        except (OSError, http.client.HTTPException, ValueError):
+        except (OSError, http.client.HTTPException, ValueError) as fault:
             self.close()
-            return Outcome(None)
+            return Outcome(None, broken=isinstance(fault, ConnectionError))
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is None:

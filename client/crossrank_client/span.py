@@ -62,7 +62,10 @@ class Span:
         except AttributeError:
             lane = client.new_lane()
         self.lane = lane
-        self.parent = lane.top
+        parent = lane.top
+        while parent is not None and parent.end_ns is not None:  # not closed in the order of opening
+            parent = parent.parent
+        self.parent = parent
         self.step = client.current_step
         self.start_ns = mono_ns()
         lane.top = self  # last: from here on the background thread may look at it

@@ -79,6 +79,7 @@ class Worker:
             "refused": self.counts["refused"],
             "rejected": self.counts["rejected"],
             "unencodable": self._encoder.unencodable,
+            "too_large": self._encoder.too_large,
         }
         return {reason: count for reason, count in found.items() if count}
 
@@ -107,6 +108,11 @@ class Worker:
     def adopt(self) -> None:
         """Before the thread runs: takes over what earlier processes of this job could not send."""
         self.counts["adopted"] = self._backlog.adopt()
+
+    def left_behind(self) -> None:
+        """In the child of a fork: closes what the parent goes on using, without a word to anybody."""
+        self._backlog.close()
+        self._sender.close()
 
     def stats(self) -> dict[str, Any]:
         """Counts so far. recorded: spans closed; waiting: batches not yet with the service."""
@@ -216,8 +222,9 @@ class Worker:
             self._pack(lines)
 
     def _pack(self, lines: list[bytes]) -> None:
-        body = compressed(b"".join(lines))
-        self._backlog.put(Batch(len(lines), ENCODING, len(body), body))
+        raw = b"".join(lines)
+        body = compressed(raw)
+        self._backlog.put(Batch(len(lines), len(raw), ENCODING, len(body), body))
 
     def _send_waiting(self) -> None:
         """Posts batches, oldest first, until there are none or one has to wait."""

@@ -125,6 +125,30 @@ def test_a_fault_of_the_training_passes_through_and_is_noted(stub: Stub, client:
     assert "parent_span_id" not in named(stub)["next"]
 
 
+def test_spans_that_are_not_closed_in_order_do_not_become_parents_for_ever(stub: Stub, client: cr.Client):
+    outer = cr.span("outer")
+    with outer:
+        cr.step(0)
+    with cr.span("inside"):
+        pass
+    cr.step(1)
+    with cr.span("later"):
+        pass
+    cr.shutdown()
+    found = {(e["name"], e.get("step")): e for e in events(stub)}
+    assert "parent_span_id" not in found["inside", 0], "closing the outer span closes what was left open in it"
+    assert "parent_span_id" not in found["step", 1]
+    assert found["later", 1]["parent_span_id"] == found["step", 1]["span_id"]
+
+
+def test_a_span_too_large_for_the_service_costs_only_itself(stub: Stub, client: cr.Client):
+    cr.mark("huge", text="x" * 1_000_000)
+    cr.mark("good")
+    assert cr.flush()
+    assert set(named(stub)) == {"good"}
+    assert cr.stats()["dropped"] == {"too_large": 1}
+
+
 def test_every_thread_has_its_lane_and_its_parents(stub: Stub, client: cr.Client):
     def work() -> None:
         with cr.span("load"), cr.span("decode"):
