@@ -29,6 +29,8 @@ def test_no_question_is_a_fault(description: schemathesis.BaseSchema) -> None:
     asked = 0
     for found in description.get_all_operations():
         operation = found.ok()
+        if operation.path.endswith("/live"):
+            continue  # a stream without an end: tests/app/test_view_live.py
 
         @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy())

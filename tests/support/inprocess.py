@@ -7,10 +7,42 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crossrank.app import build_api, close_rooms, open_rooms
 from crossrank.limits import Limits
 from crossrank.settings import Settings
+
+
+def hang_up_on_streams(app: ASGIApp) -> ASGIApp:
+    """The application as a client meets it that leaves an endless stream of events after its first part."""
+
+    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
+        enough, is_stream, is_complete, is_heard = asyncio.Event(), False, False, False
+
+        async def hear() -> Message:
+            nonlocal is_heard
+            if is_heard:
+                await enough.wait()
+                return {"type": "http.disconnect"}
+            message = await receive()
+            is_heard = not message.get("more_body", False)
+            return message
+
+        async def tell(message: Message) -> None:
+            nonlocal is_stream, is_complete
+            if message["type"] == "http.response.start":
+                is_stream = any(value.startswith(b"text/event-stream") for _, value in message["headers"])
+            elif is_stream and message.get("body"):
+                enough.set()
+            is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        await app(scope, hear, tell)
+        if is_stream and not is_complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return asked
 
 
 class InProcess:
@@ -24,7 +56,9 @@ class InProcess:
         """Any request."""
 
         async def ask() -> httpx.Response:
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.api), base_url="http://test") as client:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(hang_up_on_streams(self.api)), base_url="http://test"
+            ) as client:
                 return await client.request(method, path, **options)
 
         return asyncio.run(ask())

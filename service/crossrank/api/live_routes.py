@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
 from crossrank.api.job_routes import ERRORS
-from crossrank.api.live_streams import News
+from crossrank.api.live_streams import LiveReply, News
 from crossrank.api.rooms import CallerParam, JobParam, Rooms, RoomsParam, known_view, view_of
 from crossrank.errors import NotFound
 from crossrank.query.answers.jobs import job_card
@@ -35,9 +35,7 @@ async def get_live_of(request: Request, rooms: RoomsParam, job: JobParam) -> Str
 
 
 def _stream(request: Request, rooms: Rooms, look: Callable[[], News | None]) -> StreamingResponse:
-    rooms.live.enter()
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(rooms.live.follow(look, request.is_disconnected), media_type="text/event-stream", headers=headers)
+    return LiveReply(rooms.live, look, request.is_disconnected)
 
 
 def _job_now(rooms: Rooms, job: str) -> News | None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from crossrank.errors import Overloaded
 
@@ -44,25 +46,44 @@ class LiveStreams:
             raise Overloaded(f"{self._most} streams are open already; come again", budget="live_streams")
         self._open += 1
 
+    def leave(self) -> None:
+        """Gives a place back."""
+        self._open -= 1
+
     async def follow(self, look: Callable[[], News | None], is_gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
-        """The stream of a place that was taken; gives it back at the end. look: what there is now, None ends the stream."""
+        """The stream of a place that was taken. look: what there is now, None ends the stream."""
+        told: Hashable = None
+        number, quiet = 0, 0
+        while not self._closing and not await is_gone():
+            news = await asyncio.to_thread(look)
+            if news is None:
+                break
+            quiet += 1
+            if news.key != told:
+                told, number, quiet = news.key, number + 1, 0
+                yield _message(number, news)
+            elif quiet >= HEARTBEAT_TICKS:
+                quiet = 0
+                yield b": nothing new\n\n"
+            await asyncio.sleep(TICK_S)
+
+
+class LiveReply(StreamingResponse):
+    """A stream that gives its place back however it ends, also when its first byte could not be sent."""
+
+    def __init__(self, streams: LiveStreams, look: Callable[[], News | None], is_gone: Callable[[], Awaitable[bool]]) -> None:
+        """Takes a place. Raises Overloaded."""
+        streams.enter()
+        self._streams = streams
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(streams.follow(look, is_gone), media_type="text/event-stream", headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends until the client goes, the job is deleted or the service stops."""
         try:
-            told: Hashable = None
-            number, quiet = 0, 0
-            while not self._closing and not await is_gone():
-                news = await asyncio.to_thread(look)
-                if news is None:
-                    break
-                quiet += 1
-                if news.key != told:
-                    told, number, quiet = news.key, number + 1, 0
-                    yield _message(number, news)
-                elif quiet >= HEARTBEAT_TICKS:
-                    quiet = 0
-                    yield b": nothing new\n\n"
-                await asyncio.sleep(TICK_S)
+            await super().__call__(scope, receive, send)
         finally:
-            self._open -= 1
+            self._streams.leave()
 
 
 def _message(number: int, news: News) -> bytes:
