@@ -7,10 +7,10 @@
 import { decode } from './tile.js';
 
 const BLOCK_PX = 256;
-const BLOCK_ROWS = 16;
+const BLOCK_ROWS = 8;
 const MOST_ROWS = 256;
 const MOST_SPANS = 1_500_000;
-const DEBOUNCE_MS = 25;
+const DEBOUNCE_MS = 40;
 
 export class Tiles {
   /** ask(need, signal) -> answer; onTile() after each answer; onFault(fault). */
@@ -23,7 +23,7 @@ export class Tiles {
     this.flight = null;
     this.timer = null;
     this.wanted = null;
-    this.mode = '';
+    this.askedAt = -Infinity;
     this.version = 0;
   }
 
@@ -52,9 +52,11 @@ export class Tiles {
     }
   }
 
+  /** At once after a pause, else when the hand has rested for a moment. */
   fetchSoon() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.fetchWanted(), DEBOUNCE_MS);
+    if (performance.now() - this.askedAt > DEBOUNCE_MS * 2) this.fetchWanted();
+    else this.timer = setTimeout(() => this.fetchWanted(), DEBOUNCE_MS);
   }
 
   async fetchWanted() {
@@ -62,6 +64,7 @@ export class Tiles {
     if (need === null || this.flight !== null || this.lookUp(need)) return;
     const flight = { need, control: new AbortController(), version: this.version };
     this.flight = flight;
+    this.askedAt = performance.now();
     try {
       const answer = await this.ask(need, flight.control.signal);
       if (flight.control.signal.aborted) return;
