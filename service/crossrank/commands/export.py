@@ -10,7 +10,7 @@ a hive layout are understood by pandas, polars, DuckDB and Spark. A file appears
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from crossrank.commands.client import HttpAnswers
 from crossrank.commands.figures import count, size
+from crossrank.commands.reading import waiting
 from crossrank.commands.source import Answers, job_path, open_answers, step_range
 from crossrank.errors import BadParameter, Refused
 
@@ -39,8 +40,9 @@ def run_export(job: str, folder: Path, *, url: str | None, data: Path | None, fi
         summary = answers.get(job_path(job), {})
         window = window_of(summary["steps"].get("first"), summary["steps"].get("last"))
         target = folder / f"job={quote(job, safe='')}" / f"attempt={summary['attempt']}"
-        with _arrow_stream(answers, job, {"format": "arrow", **step_range(first, last)}) as stream:
-            files, rows = write_windows(stream, target, window)
+        chosen = {"format": "arrow", **step_range(first, last)}
+        with waiting("exporting") as say, _arrow_stream(answers, job, chosen) as stream:
+            files, rows = write_windows(stream, target, window, lambda rows: say(f"exporting, {count(rows, 'event')} so far"))
     finally:
         answers.close()
     total = sum(path.stat().st_size for path in files)
@@ -82,8 +84,12 @@ class _Pieces(io.RawIOBase):
         return taken
 
 
-def write_windows(stream: io.RawIOBase | io.BufferedIOBase, target: Path, window: int) -> tuple[list[Path], int]:
+def write_windows(
+    stream: io.RawIOBase | io.BufferedIOBase, target: Path, window: int, on_rows: Callable[[int], None] = lambda _: None
+) -> tuple[list[Path], int]:
     """Writes an Arrow IPC stream as one Parquet file a window of steps. Returns the files and the number of rows.
+
+    on_rows: called with the rows written so far.
 
     Raises Refused when the stream breaks off, BadParameter when the folder cannot be written to.
     """
@@ -94,6 +100,7 @@ def write_windows(stream: io.RawIOBase | io.BufferedIOBase, target: Path, window
                 rows += len(table)
                 for name, part in _by_window(table, window):
                     files.write(name, part)
+                on_rows(rows)
             return files.keep(), rows
     except OSError as fault:
         raise BadParameter(f"cannot write to {target}: {fault}", field="output") from fault

@@ -7,7 +7,7 @@ files be compared before anything is sent: two files that claim the same rank at
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 from crossrank.commands.client import HttpAnswers, base_url, connect, fault_of, reaching, restated
 from crossrank.commands.figures import count, plain
 from crossrank.commands.poster import ERRORS_KEPT, Poster, Tally
+from crossrank.commands.reading import waiting
 from crossrank.commands.source import DEFAULT_URL, job_path
 from crossrank.errors import BadParameter, CrossrankError
 from crossrank.importers.formats import FORMATS, format_named
@@ -75,7 +76,9 @@ def find_recordings(given: Sequence[str]) -> list[Path]:
     return list(found)
 
 
-def import_files(format_: str, files: Sequence[Path], *, poster: Poster, rank: int | None) -> Imported:
+def import_files(
+    format_: str, files: Sequence[Path], *, poster: Poster, rank: int | None, say: Callable[[str], None] = lambda _: None
+) -> Imported:
     """Imports files one after the other.
 
     A file that cannot be read is noted in `failed` and the others go on. Raises BadParameter for files that contradict each
@@ -89,7 +92,8 @@ def import_files(format_: str, files: Sequence[Path], *, poster: Poster, rank: i
     done = Imported()
     claims: list[_Claim] = []
     posted: set[str] = set()
-    for path in files:
+    for number, path in enumerate(files, 1):
+        say(f"importing {plain(path.name, 40)} ({number} of {len(files)})")
         latest = max((c.recording.last_ns or 0 for c in claims), default=0)
         with path.open("rb") as file:
             source = Source(str(path), rank, latest or path.stat().st_mtime_ns)
@@ -195,8 +199,8 @@ def run_import(
     if format_ not in FORMATS:
         format_named(format_)
     paths = find_recordings(files)
-    with _service(url, data) as address, connect(address, 1) as client:
-        imported = import_files(format_, paths, poster=Poster(client, address, job, patience_s), rank=rank)
+    with waiting("importing") as say, _service(url, data) as address, connect(address, 1) as client:
+        imported = import_files(format_, paths, poster=Poster(client, address, job, patience_s), rank=rank, say=say)
     print("\n".join(summary(imported)))
     if imported.failed:
         raise imported.failed[0][1]

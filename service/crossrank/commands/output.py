@@ -96,4 +96,6 @@ def _ascii(fault: UnicodeError) -> tuple[str, int]:
 
 def _silence() -> None:
     """Points stdout at nothing, so that the interpreter does not fail at it again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

@@ -10,6 +10,7 @@ from crossrank.commands.fault_option import parse_fault
 from crossrank.commands.figures import count
 from crossrank.commands.live import Pace, post_batches, post_topology
 from crossrank.commands.poster import Poster, Tally
+from crossrank.commands.reading import waiting
 from crossrank.errors import BadParameter
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.deliver import deliver
@@ -26,18 +27,22 @@ def run_simulate(
     if output is None and url is None:
         raise BadParameter("say where the events shall go: -o DIR for files, --url for a service, or both", field="output")
     config = JobConfig(job=job, dp=dp, tp=tp, pp=pp, steps=steps)
-    simulated = simulate(config, [parse_fault(text) for text in faults], seed=seed)
+    drawn = [parse_fault(text) for text in faults]
+    with waiting("simulating"):
+        simulated = simulate(config, drawn, seed=seed)
     print(f"simulated {count(config.world_size, 'rank')} on {count(config.hosts, 'host')}, {count(steps, 'step')}, seed {seed}")
     if output is not None:
         _write(simulated, output)
     if url is not None:
-        tally = post(simulated, url)
+        with waiting("posting"):
+            tally = post(simulated, url)
         print(f"posted {count(tally.accepted, 'event')}, {count(tally.duplicate)} known already, {count(tally.rejected)} rejected")
 
 
 def _write(simulated: Simulated, folder: Path) -> None:
     try:
-        paths = write_job(simulated, folder)
+        with waiting("writing"):
+            paths = write_job(simulated, folder)
     except OSError as fault:
         raise BadParameter(f"cannot write to {folder}: {fault}", field="output") from fault
     print(f"wrote {count(simulated.events.num_rows, 'event')} to {count(len(paths), 'file')} in {folder}, the truth to truth.json")
