@@ -121,6 +121,8 @@ def test_every_view_reads_in_the_dark(page: Page, jobs: Jobs):
         page.open(f"/?job={jobs.sim}&view={view}")
         page.until(lambda v=view: page.all(f'[data-view="{v}"] > *'), view)
         assert light_on_dark() == [True, True], view
+        page.until(lambda: not page.all("[aria-busy], .loading"), f"{view} has loaded")
+        page.shot(f"{view}-dark")
         page.theme("light")
         page.until(lambda: light_on_dark() == [False, False], f"{view} in the light")
 

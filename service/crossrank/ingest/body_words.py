@@ -52,6 +52,7 @@ class BodyWords:
         found = _dense(codes, places, place, distinct)
         words = pa.array([self.text(code) for code in distinct[:found].tolist()], pa.string())
         valid = np.packbits(place >= 0, bitorder="little")
+        np.maximum(place, 0, out=place)  # Arrow looks up the numbers of null places too when it joins dictionaries
         indices = pa.Array.from_buffers(pa.int32(), rows, [pa.py_buffer(valid), pa.py_buffer(place)])
         return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 

@@ -68,4 +68,5 @@ class Words:
         place = {word: code for code, word in enumerate(distinct)}
         recode = np.array([*(place.get(word, -1) for word in self.words), -1], dtype=np.int32)
         codes = recode[self.codes]
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(distinct, type=pa.string()))
+        # Arrow looks up the numbers of null places too when it joins dictionaries: 0 there, since -1 would be read outside of them.
+        return pa.DictionaryArray.from_arrays(pa.array(np.maximum(codes, 0), mask=codes < 0), pa.array(distinct, type=pa.string()))

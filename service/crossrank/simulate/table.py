@@ -99,7 +99,9 @@ def events_of(config: JobConfig, layout: Layout, program: Program, plan: Plan, c
 
 
 def _words(codes: Int32Array, words: tuple[str, ...]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == _NONE), pa.array(words, pa.string()))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.where(codes == _NONE, 0, codes), mask=codes == _NONE), pa.array(words, pa.string())
+    )
 
 
 def _slot_words(program: Program, rows: Rows, word: Callable[[Slot], str | None]) -> pa.Array:
