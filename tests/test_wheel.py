@@ -58,6 +58,14 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(unpacked):
     assert {p.name.split("-")[0] for p in unpacked.iterdir()} == {"crossrank"}
 
 
+def test_the_wheel_ships_every_file_of_the_page(unpacked):
+    static = Path("crossrank/web/static")
+    ours = {p.relative_to(ROOT / "service") for p in (ROOT / "service" / static).rglob("*") if p.is_file()}
+    shipped = {p.relative_to(unpacked) for p in (unpacked / static).rglob("*") if p.is_file()}
+    assert shipped == ours
+    assert static / "index.html" in shipped
+
+
 def test_the_entry_point_is_the_command(unpacked):
     (entry_points,) = unpacked.glob("*.dist-info/entry_points.txt")
     assert "crossrank = crossrank.cli:main" in entry_points.read_text()

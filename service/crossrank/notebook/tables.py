@@ -49,7 +49,7 @@ def shaped(table: pa.Table, as_: As, *, timestamps: bool) -> Any:
 
 
 def _pandas(table: pa.Table) -> Any:
-    import pandas as pd  # noqa: PLC0415  - one of three forms; not everybody has it
+    import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415  - one of three forms; not everybody has it
 
     for i, column in enumerate(table.schema):
         if pa.types.is_list(column.type) and pa.types.is_fixed_size_binary(column.type.value_type):  # which pandas cannot take
