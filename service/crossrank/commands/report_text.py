@@ -99,7 +99,7 @@ def step_times(report: Report, width: int) -> Iterator[Text]:
     yield Text(_label("step time")).append(sparkline([s["duration_ns"] for s in steps], width - len(_INDENT)), "cyan")
     text = f"median {duration(middle)}, longest {duration(longest['duration_ns'])} (step {longest['step']}"
     text += f", rank {longest['last_rank']} last)" if longest["last_rank"] is not None else ")"
-    yield Text(f"{_INDENT}{text}")
+    yield from _fact("", text, width)
 
 
 def findings(report: Report, width: int) -> Iterator[Text]:
@@ -109,7 +109,7 @@ def findings(report: Report, width: int) -> Iterator[Text]:
         return
     rows: list[tuple[str, ...]] = [("what", "where", "steps", "cost", "share", "sure")]
     rows += [_finding_row(f) for f in found[:FINDINGS_SHOWN]]
-    padded = _columns(rows)
+    padded = _columns(rows, width - 4, spare=("share", "steps", "sure"))
     yield Text(f"    {padded[0]}", "dim")
     for number, (finding, line) in enumerate(zip(found, padded[1:], strict=False), start=1):
         yield Text(f"{number:>2}  {line}", "bold")
@@ -129,7 +129,7 @@ def stragglers(report: Report, width: int) -> Iterator[Text]:
         return
     rows: list[tuple[str, ...]] = [("straggler", "host", "late in", "steps", "cost", "per step", "sure")]
     rows += [_straggler_row(s) for s in found[:STRAGGLERS_SHOWN]]
-    header, *lines = _columns(rows)
+    header, *lines = _columns(rows, width - 4, spare=("host", "per step", "steps", "sure"))
     yield Text(f"    {header}", "dim")
     yield from (Text(f"    {line}") for line in lines)
     if len(found) > STRAGGLERS_SHOWN:
@@ -215,10 +215,16 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks, 4)}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows padded to common column widths, two spaces apart."""
-    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _columns(rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> list[str]:
+    """Rows padded to common column widths, two spaces apart. Where they do not fit, columns go in the order of `spare`; then lines are cut."""
+    kept, dropped = list(range(len(rows[0]))), list(spare)
+    while True:
+        widths = [max(len(row[c]) for row in rows) for c in kept]
+        if sum(widths) + 2 * (len(kept) - 1) <= width or not dropped:
+            break
+        kept.remove(rows[0].index(dropped.pop(0)))
+    lines = ["  ".join(row[c].ljust(w) for c, w in zip(kept, widths, strict=True)).rstrip() for row in rows]
+    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
 
 
 def _label(label: str) -> str:
