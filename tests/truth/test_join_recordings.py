@@ -195,11 +195,15 @@ def test_imported_into_a_service_nothing_is_counted_twice(tmp_path: Path):
                 client.post("/v1/import", params=params, content=body).raise_for_status()
         derived(client, "both")
         summary = client.get("/v1/jobs/both").json()
+        entries = client.get("/v1/jobs/both/events", params={"kind": "collective", "limit": 1000}).json()["events"]
         found = client.get("/v1/jobs/both/collectives", params={"limit": 10_000}).json()["collectives"]
     assert summary["joins"] == {"joined": communications(run())}
     assert summary["unmatched"] == {}
     assert len(found) == len(truth(run()))
     assert all(c["missing"] == [] for c in found)
+    recorded = [e for e in entries if e["lane"] == "flight_recorder"]
+    assert recorded
+    assert all(e["bound_ns"] is not None and e["aligned_start_ns"] for e in recorded)
 
 
 def test_the_answers_say_what_was_kept_apart(tmp_path: Path):

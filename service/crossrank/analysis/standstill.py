@@ -174,13 +174,14 @@ class _Chains:
     def _silent(self, ranks: set[int]) -> set[int]:
         """Ranks that do not say what they are in, where others do: they may be in an operation without having said so.
 
-        An open step says nothing: every rank is in one.
+        An open step says less than what is open in it, and more than nothing.
         """
         trace = self.timeline.trace
-        told = trace.is_open & (trace.kind != STEP)
-        telling = set(np.unique(trace.rank[told & ~self.recorded]).tolist()) | set(self.progress.dumped)
-        open_work = told & ~np.isin(trace.kind, (COLLECTIVE, SEND, RECV))
-        return ranks - telling if open_work.any() else set()
+        silent: set[int] = set()
+        for told in (trace.is_open, trace.is_open & (trace.kind != STEP)):
+            if (told & ~np.isin(trace.kind, (COLLECTIVE, SEND, RECV))).any():
+                silent |= ranks - set(np.unique(trace.rank[told & ~self.recorded]).tolist()) - set(self.progress.dumped)
+        return silent
 
     def _elsewhere(self, candidates: dict[int, list[Pending]]) -> set[int]:
         """Ranks that wait for a candidate in other work than most of those with them."""

@@ -105,23 +105,19 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
     events, excluded = _usable(events)
     events = _in_canonical_order(events)
     rank = _ints(events, "rank", np.int32)
-    lane_code, lane_words = _codes(events, "lane")
+    lane, lane_keys, lane_words = _lanes(events, rank)
     host, clock = _codes(events, "host"), _codes(events, "clock")
     samples, domains, unusable = samples_of(events, *clock)
-    if unusable:
-        excluded["clock_sample_unusable"] = unusable
+    excluded |= {"clock_sample_unusable": unusable} if unusable else {}
     name, names, names_folded = folded_codes(_column(events, "name"), names_max)
     op, ops = _codes(events, "op")
     groups = identify_groups(*_codes(events, "group"), _column(events, "group_ranks"), rank)
     dtype, dtypes = _codes(events, "dtype")
-    kind_code, kind_words = _codes(events, "kind")
-    lane_keys, lane = np.unique(rank.astype(np.int64) * (len(lane_words) + 1) + lane_code, return_inverse=True)
-    lane = lane.astype(np.int32)
     start, is_open = _ints(events, "start_ns", np.int64), _mask(events, "end_ns")
     end = np.where(is_open, start, _ints(events, "end_ns", np.int64))
     stamps, stamp_ptr = _lane_stamps(lane, len(lane_keys), start, end, is_open)
     span_id = _id_as_int(events, "span_id")
-    kind = np.array([KIND_CODE.get(k, OTHER) for k in kind_words] or [OTHER], dtype=np.int8)[kind_code]
+    kind = _kinds(events)
     tag, has_tag = message_tags(events, kind)
     cause, effect = _links(events, nodes, rank, span_id)
     return JobTrace(
@@ -169,6 +165,18 @@ def trace_from_arrow(events: pa.Table, *, job: str, attempt: int, names_max: int
         link_effect=effect,
         nodes=nodes.counts,
     )
+
+
+def _lanes(events: pa.Table, rank: Int32Array) -> tuple[Int32Array, Int64Array, tuple[str, ...]]:
+    """Lane of each event, the distinct lanes as rank x (words + 1) + word, and the words: a lane belongs to one rank."""
+    code, words = _codes(events, "lane")
+    keys, lane = np.unique(rank.astype(np.int64) * (len(words) + 1) + code, return_inverse=True)
+    return lane.astype(np.int32), keys, words
+
+
+def _kinds(events: pa.Table) -> Int8Array:
+    code, words = _codes(events, "kind")
+    return np.array([KIND_CODE.get(k, OTHER) for k in words] or [OTHER], dtype=np.int8)[code]
 
 
 def _links(events: pa.Table, nodes: NodeLinks, rank: Int32Array, span_id: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -42,6 +42,8 @@ def with_alignment(events: pa.Table, derived: Derived, how: How = "repaired") ->
     start, start_known = _ints(events, "start_ns")
     end, end_known = _ints(events, "end_ns")
     domain, domain_known = _domains(events, timeline.trace.domains)
+    if len(timeline.trace):  # a dump's entries were moved to the clock of their rank, which they do not name
+        domain, domain_known = np.where(found, timeline.trace.domain[span], domain), domain_known | found
     mapped_start = np.where(domain_known, timeline.clocks.to_reference(domain, start), start)
     mapped_end = np.where(domain_known, timeline.clocks.to_reference(domain, end), end)
     if how == "raw":
