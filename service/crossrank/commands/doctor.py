@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.text import Text
 
 from crossrank.commands.check import Check
+from crossrank.commands.console import AnswerConsole
 from crossrank.commands.doctor_data import check_job
 from crossrank.commands.doctor_setup import check_machine, check_service
 from crossrank.commands.figures import count, plain
@@ -49,7 +49,7 @@ def run_doctor(job: str | None, *, url: str | None, data: Path | None, as_json: 
     if as_json:
         print(json.dumps({"problems": problems, "checks": [asdict(c) for c in checks]}, indent=2))
         return problems > 0
-    console = Console(highlight=False)
+    console = AnswerConsole(highlight=False)
     for line in render(checks, min(console.width, WIDEST)):
         console.print(line, soft_wrap=True)
     return problems > 0

@@ -15,6 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from crossrank.commands.console import AnswerConsole
 from crossrank.commands.figures import count, duration, percent, plain, ranges, sparkline, with_error
 from crossrank.commands.report import Report
 
@@ -28,7 +29,7 @@ _WITH_UNIT: Final = re.compile(r"(\d|±) (?=(±|%|ns|µs|ms|s|min|ppm|\d)\b|±|%
 
 def print_report(report: Report, console: Console | None = None) -> None:
     """Prints a report on stdout, or on the console given."""
-    console = console or Console(highlight=False)
+    console = console or AnswerConsole(highlight=False)
     for line in render(report, min(console.width, WIDEST)):
         console.print(line, soft_wrap=True)
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
 from crossrank import timesource
+from crossrank.commands.console import AnswerConsole
 from crossrank.commands.source import Answers, job_path, open_answers
 from crossrank.errors import CrossrankError
 
@@ -68,7 +69,7 @@ def run_top(job: str, *, url: str | None, data: Path | None, every_s: float, onc
     """Runs the command until q or Ctrl-C. Raises CrossrankError when the first look fails."""
     from crossrank.commands.top_text import render
 
-    console = Console(highlight=False)
+    console = AnswerConsole(highlight=False)
     answers = open_answers(url, data)
     try:
         frame = look(answers, job)

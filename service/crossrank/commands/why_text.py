@@ -13,6 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from crossrank.commands.console import AnswerConsole
 from crossrank.commands.figures import count, duration, percent, plain
 from crossrank.commands.report_text import WIDEST, wrap
 from crossrank.commands.why import Why, causes
@@ -25,7 +26,7 @@ _INDENT: Final = " " * len(_HEAD)
 
 def print_why(why: Why, *, show_all: bool, console: Console | None = None) -> None:
     """Prints the story on stdout, or on the console given."""
-    console = console or Console(highlight=False)
+    console = console or AnswerConsole(highlight=False)
     for line in render(why, min(console.width, WIDEST), show_all=show_all):
         console.print(line, soft_wrap=True)
 
