@@ -135,6 +135,12 @@ def test_an_export_is_read_by_pandas_polars_and_duckdb_and_says_what_its_columns
     assert streamed.equals(pq.read_table(path).cast(EXPORT_SCHEMA))
 
 
+def test_an_export_can_hold_raw_times_in_its_aligned_columns(store):
+    rows = [r for batch in aligned_batches(view(store), how="raw") for r in batch.to_pylist()]
+    assert rows
+    assert all((r["aligned_start_ns"], r["aligned_end_ns"]) == (r["start_ns"], r["end_ns"]) for r in rows)
+
+
 def test_an_export_holds_a_batch_at_a_time(store):
     sizes = [len(b) for b in aligned_batches(view(store))]
     assert len(sizes) > 15

@@ -13,6 +13,7 @@ from crossrank.api.rooms import JobParam, RoomsParam, view_of
 from crossrank.errors import BadParameter
 from crossrank.exporters import chrome, perfetto
 from crossrank.query import export
+from crossrank.query.aligned import How
 from crossrank.query.drawing import Asked, drawing
 from crossrank.query.jobview import JobView
 
@@ -47,7 +48,7 @@ def get_export(
     """All events with raw and aligned times as a table, or chosen ranks as a trace; streamed."""
     view = view_of(rooms, job, attempt)
     if format in _TABLES:
-        return _table(view, format, first, last, {"ranks": ranks, "top": top})
+        return _table(view, format, (first, last), aligned, {"ranks": ranks, "top": top})
     if ranks is not None and top is not None:
         raise BadParameter("give ranks or top, not both", field="top")
     asked = Asked(
@@ -61,12 +62,12 @@ def get_export(
     return _trace(view, format, asked)
 
 
-def _table(view: JobView, format_: str, first: int | None, last: int | None, others: dict[str, Any]) -> Response:
+def _table(view: JobView, format_: str, steps: tuple[int | None, int | None], aligned: How, others: dict[str, Any]) -> Response:
     for name, value in others.items():
         if value is not None:
             raise BadParameter(f"{name} is for the formats perfetto and chrome; {format_} holds all ranks", field=name)
     write, media = _TABLES[format_]
-    batches = export.aligned_batches(view, first_step=first, last_step=last)
+    batches = export.aligned_batches(view, first_step=steps[0], last_step=steps[1], how=aligned)
     headers = {"Content-Disposition": f'attachment; filename="events.{format_}"'}
     return StreamingResponse(write(batches), media_type=media, headers=headers)
 

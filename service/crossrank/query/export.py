@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.query.ahead import ahead
-from crossrank.query.aligned import ALIGNED_COLUMNS, with_alignment
+from crossrank.query.aligned import ALIGNED_COLUMNS, How, with_alignment
 from crossrank.query.jobview import JobView
 from crossrank.store.filter import EventFilter
 
@@ -39,14 +39,16 @@ EXPORT_SCHEMA: Final = pa.schema(
 )
 
 
-def aligned_batches(view: JobView, *, first_step: int | None = None, last_step: int | None = None) -> Iterator[pa.Table]:
+def aligned_batches(
+    view: JobView, *, first_step: int | None = None, last_step: int | None = None, how: How = "repaired"
+) -> Iterator[pa.Table]:
     """The job's aligned events as tables of EXPORT_SCHEMA in the order they are stored: by time of receipt, then by raw start.
 
-    Only the given steps when named. Each segment is read once, however large the job is.
+    Only the given steps when named. how: what the aligned times are, see `with_alignment`. Each segment is read once, however large the job is.
     """
     attempt = view.derived.timeline.trace.attempt
     for stored in view.snapshot.batches(where=EventFilter(attempt=attempt)):
-        rows = with_alignment(stored, view.derived)
+        rows = with_alignment(stored, view.derived, how)
         if first_step is not None:
             rows = rows.filter(pc.greater_equal(rows["step_inferred"], first_step))
         if last_step is not None:
