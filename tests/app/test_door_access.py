@@ -56,7 +56,9 @@ def fill(service: Guarded) -> None:
 
 
 def address(path: str, job: str) -> str:
-    return re.sub(r"\{(\w+)(:path)?\}", lambda m: {"job": job, "step": "0", "trace_id": "ab" * 16}.get(m[1], "0"), path)
+    return re.sub(
+        r"\{(\w+)(:path)?\}", lambda m: {"job": job, "step": "0", "trace_id": "ab" * 16, "path": "index.html"}.get(m[1], "0"), path
+    )
 
 
 def body_of(method: str, path: str) -> tuple[bytes | None, str]:
