@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,13 +43,14 @@ class Service:
 
 
 @contextmanager
-def service() -> Iterator[Service]:
-    """Starts a service, waits until it is ready, stops it with SIGTERM."""
+def service(prepare: Callable[[Path], object] = lambda _: None) -> Iterator[Service]:
+    """Starts a service, waits until it is ready, stops it with SIGTERM. prepare: fills the data folder before."""
     with tempfile.TemporaryDirectory(prefix="crossrank-benchmark-") as folder:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         data, log = Path(folder) / "data", Path(folder) / "log"
+        prepare(data)
         command = [sys.executable, "-m", "crossrank.cli", "serve", "--data", str(data), "--host", "127.0.0.1", "--port", str(port)]
         with log.open("wb") as out:
             process = subprocess.Popen(command, stdout=out, stderr=out)
