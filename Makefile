@@ -1,6 +1,7 @@
 # crossrank: every command a developer or a newcomer needs. `make help` lists them.
 VENV := .venv
 BIN  := $(VENV)/bin
+TORCH := .venv-torch
 UV   ?= uv
 
 # The first Python that fits; asked only when an environment has to be made.
@@ -8,7 +9,7 @@ FITS    = -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_i
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(FITS) 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo serve test test-browser test-long check format schemas benchmarks constraints clean
+.PHONY: help install install-dev demo serve test test-browser test-torch test-long check format schemas benchmarks constraints clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -26,6 +27,12 @@ $(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt client/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable client
 	@touch $@
 
+# Ranks of real training jobs run in an environment of their own: CPU PyTorch and two trainers, but nothing of the service.
+$(TORCH)/.ready: $(VENV)/.dev constraints-torch.txt
+	@test -x $(TORCH)/bin/python || $(BIN)/python -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints-torch.txt
+	@touch $@
+
 install: $(VENV)/.runtime       ## make .venv with the crossrank command
 
 install-dev: $(VENV)/.dev       ## the same plus what tests and checks need
@@ -36,14 +43,17 @@ demo: install    ## simulate a 64-rank job against a local service and print its
 serve: install   ## serve on 127.0.0.1:4318 with the data folder ./data
 	$(BIN)/crossrank serve --data data
 
-test: install-dev     ## the whole suite, except for what needs a browser
-	$(BIN)/python -m pytest -n 2 --ignore=tests/browser tests
+test: install-dev     ## the whole suite, except for what needs a browser or PyTorch
+	$(BIN)/python -m pytest -n 2 --ignore=tests/browser --ignore=tests/torch tests
 
 test-browser: install-dev   ## the page in headless Chromium (needs chromium and chromedriver); pictures in build/screenshots
 	$(BIN)/python -m pytest tests/browser
 
+test-torch: $(TORCH)/.ready   ## real PyTorch jobs of four ranks (DDP, FSDP2, pipeline) against the service; installs CPU PyTorch
+	CROSSRANK_TORCH_PYTHON=$(TORCH)/bin/python $(BIN)/python -m pytest tests/torch
+
 test-long: install-dev   ## the campaigns that take longer than a coffee
-	$(BIN)/python -m pytest -n 2 -m long tests
+	$(BIN)/python -m pytest -n 2 -m long --ignore=tests/torch tests
 
 check: install-dev    ## style, types, layers, generated schemas
 	$(BIN)/ruff check .
@@ -69,4 +79,4 @@ constraints:     ## refresh the pinned, hashed constraints (needs uv)
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints-dev.txt
 
 clean:           ## remove what make made (not ./data)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist build
+	rm -rf $(VENV) $(TORCH) .pytest_cache .mypy_cache .ruff_cache dist build

@@ -1,9 +1,9 @@
 """Ranks of small real training jobs. Reads one JSON line a job, forks its ranks, and writes how each ended to a file.
 
 One process imports PyTorch, which takes seconds, and every rank of every job is a fork of it: what a rank imports of the client, and
-when, is its own. A line holds `argv` and, for each rank, its environment: `MODE KEY=VALUE…`, where MODE is ddp, fsdp or pipeline and keys are
+when, is its own. A line holds `argv` and, for each rank, its environment: `MODE KEY=VALUE…`, where MODE is one of MODES and keys are
 
-    steps, slow=RANK:FIRST:LAST:MS (sleeps in forward), stuck=RANK:STEP (stops before its forward), skip=RANK:STEP (leaves the
+    steps, offline (1: nobody takes the spans), slow=RANK:FIRST:LAST:MS (sleeps in forward), stuck=RANK:STEP (stops before its forward), skip=RANK:STEP (leaves the
     all-reduce of the loss out), communication, instrument (0: not at all), numbered (1: the job numbers its steps itself)
 
 Work is sleep, so that four ranks on two busy cores keep their rhythm.
@@ -16,6 +16,8 @@ import os
 import select
 import signal
 import sys
+import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -54,7 +56,7 @@ class _Nap(torch.autograd.Function):
     def forward(ctx, x):
         time.sleep(FORWARD_S + Layer.extra_s)
         Layer.extra_s = 0.0
-        return x.view_as(x)
+        return x.clone()
 
     @staticmethod
     def backward(ctx, grad):
@@ -171,6 +173,96 @@ def pipeline(said: dict[str, str], faults: Faults) -> list[float]:
     return losses
 
 
+def restore(_said: dict[str, str], _faults: Faults) -> list[float]:
+    """Everything that `instrument` touches is after `uninstrument` what it was before."""
+    model = DistributedDataParallel(Layer())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(list(torch.ones(4, 64)), batch_size=2)
+
+    def touched() -> list[object]:
+        return [
+            torch.autograd.backward,
+            torch._C._distributed_c10d.Work.__dict__["wait"],
+            torch._C._dispatch_has_kernel_for_dispatch_key("c10d::allreduce_", "BackendSelect"),
+            dict(model._forward_hooks),
+            dict(model._forward_pre_hooks),
+            dict(optimizer._optimizer_step_pre_hooks),
+            dict(optimizer._optimizer_step_post_hooks),
+            type(loader),
+            signal.getsignal(signal.SIGTERM),
+            "step" in vars(client.client()),
+            list(client.client().on_answer),
+            list(client.client().on_shutdown),
+            sorted(thread.name for thread in threading.enumerate()),
+        ]
+
+    before = touched()
+    for _ in range(3):
+        assert instruments.instrument(model=model, optimizer=optimizer, dataloader=loader)
+        during = touched()
+        assert [b == d for b, d in zip(before, during, strict=True)].count(True) <= 1, during
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+        instruments.uninstrument()
+        assert touched() == before
+    return []
+
+
+def huggingface(said: dict[str, str], _faults: Faults) -> list[float]:
+    """A Hugging Face Trainer with the callback."""
+    import transformers
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Layer()
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": self.layer(x).square().mean()}
+
+    arguments = transformers.TrainingArguments(
+        output_dir=os.environ["TMPDIR"], max_steps=int(said["steps"]), per_device_train_batch_size=4, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True, gradient_accumulation_steps=2,
+    )  # fmt: skip
+    data = [{"x": torch.ones(64)} for _ in range(64)]
+    transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[trainers.huggingface_callback()]).train()
+    return []
+
+
+def lightning_trainer(said: dict[str, str], _faults: Faults) -> list[float]:
+    """A Lightning Trainer with the callback."""
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Layer()
+
+        def training_step(self, batch: torch.Tensor, _index: int) -> torch.Tensor:
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    trainer = lightning.Trainer(
+        max_steps=int(said["steps"]), accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=os.environ["TMPDIR"], callbacks=[trainers.lightning_callback()],
+    )  # fmt: skip
+    trainer.fit(Module(), torch.utils.data.DataLoader(list(torch.ones(64, 64)), batch_size=4))
+    return []
+
+
+MODES = {
+    "ddp": data_parallel,
+    "fsdp": sharded,
+    "pipeline": pipeline,
+    "restore": restore,
+    "huggingface": huggingface,
+    "lightning": lightning_trainer,
+}
+
+
 def run(argv: list[str]) -> None:
     """One rank, from its first breath to its last."""
     mode, *pairs = argv
@@ -184,10 +276,11 @@ def run(argv: list[str]) -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
     )
     client.init()
-    losses = {"ddp": data_parallel, "fsdp": sharded, "pipeline": pipeline}[mode](said, Faults(dist.get_rank(), said))
+    losses = MODES[mode](said, Faults(dist.get_rank(), said))
     instruments.uninstrument()
     dist.barrier()
-    assert client.flush(20), client.stats()
+    offline = said.get("offline") == "1"
+    assert client.flush(0.5 if offline else 20) or offline, client.stats()
     Path(os.environ["TEST_RESULT"]).write_text(json.dumps({"losses": losses, "stats": client.stats()}))
     client.shutdown()
     dist.destroy_process_group()
@@ -205,15 +298,19 @@ def begin(argv: list[str], env: dict[str, str]) -> int:
         log = os.open(env["TEST_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        tempfile.tempdir = None  # the folder of this rank, not of the process it was forked from
         _bend_clocks()
-        global client, instruments  # noqa: PLW0603 -- imported by each rank for itself, after its clocks are wrong
+        global client, instruments, trainers  # noqa: PLW0603 -- imported by each rank for itself, after its clocks are wrong
         import crossrank_client as client
         import crossrank_client.torch as instruments
+        from crossrank_client.torch import trainers
 
         run(argv)
         code = 0
     except BaseException:  # noqa: BLE001 -- told in the log
         traceback.print_exc()
+        instruments.uninstrument()
+        client.shutdown()  # as at the end of any Python process
     finally:
         sys.stderr.flush()
         os._exit(code)

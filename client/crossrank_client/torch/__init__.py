@@ -87,14 +87,12 @@ class _Instruments:
             raise ValueError(f"communication is `calls`, `ring` or `none`, not {communication!r}")
         self._client = client
         self.calls = Calls(client) if communication == "calls" else None
-        if self.calls is not None and not self.calls.install():
-            _log.warning("crossrank: this PyTorch is older than 2.9: communication is taken from the flight recorder's ring.")
-            self.calls, communication = None, "ring"
         self.steps = Steps(client)
         self.phases = Phases(client, self.steps, self.calls)
         self._parts: list[Any] = [self.phases, self.steps]
         if self.calls is not None:
             self._parts.append(self.calls)
+            self.calls.install()
         if communication != "none":
             self._parts.append(Ring(client, completions_only=self.calls is not None))
         if profiles:

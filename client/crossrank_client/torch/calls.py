@@ -1,6 +1,10 @@
-"""Every communication of the process, once, by standing in front of the kernels of the `c10d` operators.
+"""Every communication of the process, once, by standing between the `c10d` operators and their backends.
 
-    Python, DDP's reducer, FSDP, schedules  ->  c10d::allreduce_  ->  [this]  ->  the kernel as PyTorch registered it  ->  gloo, NCCL
+    Python, DDP's reducer, FSDP, schedules  ->  c10d::allreduce_  ->  [this, at BackendSelect]  ->  PyTorch's kernel  ->  gloo, NCCL
+
+BackendSelect is the place in PyTorch's dispatcher that every call passes, of any device, with gradients or without, right before its
+backend's kernel; the operators of `c10d` leave it empty. The kernel itself runs without the interpreter's lock, as it would
+without this: a thread of gloo may need the lock while it holds what the kernel waits for.
 
     span on the calling thread's lane   from the call to the operation's completion
     sync span `wait_all_reduce`         while Python waits for an operation that was issued asynchronously
@@ -9,13 +13,12 @@ Completion is known by the Work's future, by the return of `Work.wait`, or at th
 for its buckets in C++, whichever shows first. On a CUDA device the host does not see it: the span is the launch (`is_async`), and
 the operation comes from the flight recorder's ring (see `ring`).
 
-The kernel is called with the arguments as they came and its result is handed on as it is. A fault of the recording ends the recording
+The kernel gets the arguments as they came and its result is handed on as it is. A fault of the recording ends the recording
 of that call, never the call.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from crossrank_client.client import Client
     from crossrank_client.span import Span
 
-DEVICES = ("CPU", "CUDA")
+PLACE = "BackendSelect"
 PENDING_KEPT = 4096
 AUTOGRAD_THREADS = "Dummy-"  # threads that Python did not start: those of the autograd engine
 
@@ -47,22 +50,13 @@ class Calls:
         self.backward_lane: str | None = None
         self.faults = 0
 
-    def install(self) -> bool:
-        """Stands in front of the kernels. False where this version of PyTorch does not allow it (before 2.9)."""
-        get_kernel = getattr(torch.library, "get_kernel", None)
-        if get_kernel is None:
-            return False
+    def install(self) -> None:
+        """Stands between operators and backends."""
         self._library = torch.library.Library("c10d", "IMPL")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that kernels are overridden is what is wanted
-            for name, operation in operations().items():
-                for device in DEVICES:
-                    if torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", device):  # noqa: SLF001 -- no public name
-                        kernel = get_kernel(f"c10d::{name}", device)
-                        self._library.impl(name, self._observed(kernel, operation), device, with_keyset=True, allow_override=True)
+        for name, operation in operations().items():
+            self._library.impl(name, self._observed(getattr(torch.ops.c10d, name).default, operation), PLACE, with_keyset=True)
         self._wait = Work.__dict__["wait"]
         Work.wait = self._observed_wait(Work.wait)
-        return True
 
     def remove(self) -> None:
         """Leaves everything as it was."""
@@ -76,19 +70,23 @@ class Calls:
         """Ends operations that have completed although nobody in Python waited for them."""
         for call in list(self._pending.values()):
             try:
-                if call.work.is_completed():
+                future, work = call.future, call.work
+                # gloo completes the future, which DDP waits for, before the Work.
+                if (future is not None and future.done()) or (work is not None and work.is_completed()):
                     call.end()
             except Exception:  # noqa: BLE001 -- the training must not notice
                 self.faults += 1
 
-    def _observed(self, kernel: Any, operation: Operation) -> Callable[..., Any]:
-        call_kernel = kernel.call_boxed
+    def _observed(self, operator: Any, operation: Operation) -> Callable[..., Any]:
         opening, launched = self._open, self._launched
+        dispatcher = torch._C  # noqa: SLF001 -- the dispatcher has no public names
+        beyond = dispatcher._dispatch_keyset_full_after(getattr(dispatcher.DispatchKey, PLACE))  # noqa: SLF001 -- see above
+        call_kernel = operator.redispatch
 
-        def observed(keyset: Any, *args: Any) -> Any:
+        def observed(keys: Any, *args: Any) -> Any:
             call = opening(operation, args)
             try:
-                result = call_kernel(keyset, *args)
+                result = call_kernel(keys & beyond, *args)
             except BaseException as fault:
                 if call is not None:
                     call.fail(fault)
@@ -112,7 +110,8 @@ class Calls:
             tensor = first_tensor(args[operation.any_tensor_at])
             on_device = tensor is not None and tensor.is_cuda
             at = operation.async_at
-            blocking = at is not None and at < len(args) and args[at] is False  # an argument left out is async_op=True
+            # An argument left out is async_op=True. What gives back no Work is over when it returns.
+            blocking = not operation.completes or (at is not None and at < len(args) and args[at] is False)
             span = self._client.begin(
                 operation.op, operation.kind, lane=self._foreign_lane(), group=group.name, seq=seq, op=operation.op
             )
@@ -150,7 +149,8 @@ class Calls:
                 self.sweep()
             self._pending[id(work)] = call
             if not call.blocking:
-                work.get_future().add_done_callback(call.completed)
+                call.future = work.get_future()
+                call.future.add_done_callback(call.completed)
         except Exception:  # noqa: BLE001 -- no future: a wait or the next sweep ends it
             self.faults += 1
 
@@ -182,11 +182,12 @@ class Calls:
 class _Call:
     """One call of an operator between launch and completion."""
 
-    __slots__ = ("_calls", "_group", "blocking", "on_device", "span", "work")
+    __slots__ = ("_calls", "_group", "blocking", "future", "on_device", "span", "work")
 
     def __init__(self, calls: Calls, span: Span, group: Any, blocking: bool, on_device: bool) -> None:
         self._calls, self.span, self._group, self.blocking, self.on_device = calls, span, group, blocking, on_device
         self.work: Any = None
+        self.future: Any = None
 
     def completed(self, _future: Any) -> None:
         """Called by the future, in a thread of the backend."""
@@ -204,7 +205,7 @@ class _Call:
             fields = self.span.fields
             if self.span.kind == "recv" and "peer" not in fields and self.span.end_ns is None:
                 self._name_sender(work)
-            self.work = None
+            self.work = self.future = None
         self.span.end(at)
 
     def _name_sender(self, work: Any) -> None:

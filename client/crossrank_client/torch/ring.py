@@ -55,9 +55,10 @@ class Ring:
             client.on_answer.append(self._read)
 
     def remove(self) -> None:
-        """Reads the ring no more."""
+        """Reads the ring once more and then no more."""
         if self._read in self._client.on_answer:
             self._client.on_answer.remove(self._read)
+            self._read({})
 
     def _read(self, _answer: dict[str, Any]) -> None:
         found = self._dump(stacks=False)

@@ -62,7 +62,7 @@ def lightning_callback(url: str | None = None, job: str | None = None, **given: 
     try:
         from lightning.pytorch import Callback
     except ImportError:
-        from pytorch_lightning import Callback 
+        from pytorch_lightning import Callback
 
     class CrossrankCallback(Callback):
         """Spans of a Lightning Trainer's steps, phases and communication."""
