@@ -10,6 +10,7 @@ the drawn image; memory of the page after all of it (its heap, and the memory of
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -145,13 +146,13 @@ def measure_timeline(server: Service, moves: int, results: Results) -> None:
         for what, found in times.items():
             results.add(f"timeline: {what} to new data on the screen, p50 of {len(found)}", percentile(found, 0.5), "ms")
             results.add(f"timeline: {what} to new data on the screen, p95", percentile(found, 0.95), "ms", at_most=150)
+        heap_mb = page.script("return performance.memory.usedJSHeapSize") / 1e6
         page.open(f"/?job={JOB}&view=timeline&step=10")
         driver.execute_async_script(FIRST_PAINT)
         gaps = driver.execute_async_script(FRAMES, 4)
         results.add("timeline: frames while dragging", 1000 * len(gaps) / sum(gaps), "1/s", at_least=58)
         results.add("timeline: time between frames, p95", percentile(gaps, 0.95), "ms")
-        heap = page.script("return performance.memory.usedJSHeapSize") / 1e6
-        results.add("timeline: heap of the page afterwards", heap, "MB", at_most=500)
+        results.add("timeline: heap of the page after all moves", heap_mb, "MB", at_most=500)
         results.add("timeline: memory of the page's process afterwards", own_mb(driver), "MB", at_most=500)
         paints = []
         for _ in range(LOADS):
@@ -188,6 +189,7 @@ def main() -> None:
     parser.add_argument("--moves", type=int, default=120)
     moves = parser.parse_args().moves
     results = Results("page")
+    results.add(f"machine: load average of the last minute on {os.cpu_count()} cores, at the start", os.getloadavg()[0], "")
     with service(prepare) as server:
         derived(server)
         measure_timeline(server, moves, results)
