@@ -11,13 +11,14 @@ import resource
 import sys
 import threading
 import time
+from typing import Any
 
 import crossrank_client as cr
 
 
 def train(seconds: float, told: threading.Event) -> list[float]:
     """Steps of about 10 ms; their durations in milliseconds."""
-    took = []
+    took: list[float] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until or not told.is_set():
         began = time.perf_counter()
@@ -33,17 +34,23 @@ def train(seconds: float, told: threading.Event) -> list[float]:
     return took
 
 
+def wait_for_a_line(told: threading.Event) -> None:
+    """Sets `told` once a line comes on stdin, or its end."""
+    sys.stdin.readline()
+    told.set()
+
+
 def main() -> None:
     """Trains, waits until everything is posted, says how it went."""
     url, spool, seconds, *words = sys.argv[1:]
     if "full" in words:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     if "none" not in words:
-        memory = {"memory_bytes": 2000} if "little" in words else {}
+        memory: dict[str, Any] = {"memory_bytes": 2000} if "little" in words else {}
         assert cr.init(url, "job", spool_dir=spool, **memory) is not None
     told = threading.Event()
     if "told" in words:
-        listener = threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True)
+        listener = threading.Thread(target=wait_for_a_line, args=(told,), daemon=True)
         listener.start()
     else:
         told.set()
