@@ -87,6 +87,7 @@ class Phases:
 
     def watch_optimizer(self, optimizer: Any, *, ends_step: bool) -> None:
         """Calls of `step`. ends_step: one of them ends the training step."""
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate and DeepSpeed wrap the one that has hooks
         open_spans: list[Span] = []
 
         def before(*_: Any) -> None:

@@ -69,12 +69,19 @@ def lightning_callback(url: str | None = None, job: str | None = None, **given: 
 
         def __init__(self) -> None:
             self._started = False
+            self._forward = crossrank_client.begin("forward", "compute")  # of no client: nothing
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self._started = _start(url, job, **given)
-            model = getattr(trainer.strategy, "model", None) or pl_module
-            instruments.instrument(model=model, optimizer=list(trainer.optimizers))
+            instruments.instrument(optimizer=list(trainer.optimizers), mesh=instruments.meshes_of(pl_module))
             crossrank_client.step(trainer.global_step)
+
+        def on_train_batch_start(self, *_: Any) -> None:
+            # A Trainer calls `training_step`, not the module, so no hook of the module sees the pass.
+            self._forward = crossrank_client.begin("forward", "compute")
+
+        def on_before_backward(self, *_: Any) -> None:
+            self._forward.end()
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             client = crossrank_client.client()
