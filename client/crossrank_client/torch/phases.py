@@ -140,7 +140,7 @@ class Phases:
         try:
             derived = type(kind.__name__, (kind,), {"__iter__": lambda loader: _TimedIterator(kind.__iter__(loader), self), "__module__": kind.__module__})  # fmt: skip
             loader.__class__ = derived
-        except TypeError:
+        except (TypeError, AttributeError):  # a class of C, or one whose `__class__` is a property (Accelerate)
             return False
 
         def restore() -> None:
