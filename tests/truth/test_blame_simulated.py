@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from crossrank.analysis.bottlenecks import find_bottlenecks
@@ -146,3 +148,26 @@ def test_lost_events_do_not_change_what_a_fault_cost(seed: int):
     assert [(s.rank, s.cause.name) for s in stragglers] == [(34, "dataloader")]
     # An event of the late phase itself may be among those lost: one step of six then costs nothing that can be shown.
     assert stragglers[0].cost_ns == pytest.approx(true_ns, rel=0.2)
+
+
+def test_metrics_of_other_threads_do_not_hide_what_a_fault_costs():
+    config, fault, _ = injected(0)
+    events = simulate(config, [fault], seed=0).events
+    first_ns, last_ns = pc.min(events["start_ns"]).as_py(), pc.max(events["end_ns"]).as_py()
+    template = events.slice(0, 1).to_pylist()[0]
+    metrics = [
+        {**template, "rank": rank, "lane": "agent", "name": "cpu.busy", "kind": "metric", "value": 0.5, "span_id": (k * 997 + rank + 1).to_bytes(8),
+         "start_ns": at, "end_ns": at, "step": step, "parent_span_id": None, "group": None, "seq": None, "op": None, "group_ranks": None}
+        for k, (at, step) in enumerate(zip(np.linspace(first_ns, last_ns, 40, dtype=np.int64).tolist(), np.linspace(0, 15, 40, dtype=int).tolist(), strict=True))
+        for rank in range(8)
+    ]  # fmt: skip
+    with_metrics = pa.concat_tables([events, pa.Table.from_pylist(metrics, schema=events.schema)], promote_options="default")
+    found = []
+    for table in (events, with_metrics.unify_dictionaries()):
+        timeline = timeline_of(table)
+        topology = topology_of(timeline)
+        found.append(
+            [(s.rank, s.cause, s.steps, s.cost_ns) for s in find_stragglers(timeline, topology, find_steps(timeline, topology))]
+        )
+    assert found[0]
+    assert found[0] == found[1]

@@ -35,6 +35,7 @@ from crossrank.analysis.rendezvous import both_arrive, sends_wait
 from crossrank.analysis.replay_order import by_time, with_causes
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.gates import NO_GATE, Gates, gates_of
+from crossrank.model.kinds import MARK, METRIC
 from crossrank.model.timeline import NO_STEP, Timeline
 
 
@@ -151,9 +152,19 @@ def start_of_steps_ns(graph: ReplayGraph, time_ns: Int64Array, first: int | None
     return int(time_ns[stamps].min()) if len(stamps) else 0
 
 
+def stamps_in_steps(graph: ReplayGraph) -> BoolArray:
+    """Mask over `order`: stamps of the work in steps. Metrics and marks only say when something was seen: they are no work.
+
+    A host agent or a client's own thread posts them on lanes that nothing leads to, so no replay could move them.
+    """
+    spans = graph.order // 2
+    inside: BoolArray = (graph.timeline.step_of[spans] != NO_STEP) & ~np.isin(graph.timeline.trace.kind[spans], (METRIC, MARK))
+    return inside
+
+
 def _stamps_of_steps(graph: ReplayGraph, first: int | None, last: int | None) -> Int64Array:
     step = graph.timeline.step_of[graph.order // 2]
-    inside = step != NO_STEP
+    inside = stamps_in_steps(graph)
     if first is not None:
         inside &= step >= first
     if last is not None:

@@ -26,7 +26,14 @@ from typing import Literal
 import numpy as np
 
 from crossrank.analysis.lane_work import NO_OWNER
-from crossrank.analysis.replay import ReplayGraph, end_of_steps_ns, replay_ns, start_of_steps_ns, without_unexplained_delays
+from crossrank.analysis.replay import (
+    ReplayGraph,
+    end_of_steps_ns,
+    replay_ns,
+    stamps_in_steps,
+    start_of_steps_ns,
+    without_unexplained_delays,
+)
 from crossrank.errors import BadParameter
 from crossrank.model.arrays import BoolArray, Float64Array, Int64Array
 from crossrank.model.gates import NO_GATE
@@ -187,8 +194,8 @@ def _typical(value: Float64Array, alike: Int64Array, *, mean: bool) -> Float64Ar
 
 
 def _steps(graph: ReplayGraph, predicted: Int64Array) -> tuple[StepPrediction, ...]:
-    step = graph.timeline.step_of[graph.order // 2]
-    stamps, step = graph.order[step != NO_STEP], step[step != NO_STEP]
+    stamps = graph.order[stamps_in_steps(graph)]
+    step = graph.timeline.step_of[stamps // 2]
     if len(step) == 0:
         return ()
     order = np.argsort(step, kind="stable")
