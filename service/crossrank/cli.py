@@ -37,7 +37,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     epilog="Exit codes: 0 done, 2 wrong usage, 3 no service answers, 4 no such job, 5 refused, 6 done but some events were "
-    "rejected, 7 damage found, 8 doctor found problems, 130 stopped by Ctrl-C, 141 the reader of the output went away",
+    "rejected, 7 damage found, 8 doctor found problems, 9 not every profile came, 130 stopped by Ctrl-C, "
+    "141 the reader of the output went away",
 )
 
 
@@ -233,7 +234,7 @@ def export(
 
 @app.command(name="ls")
 def list_jobs(url: Url = None, data: Folder = None) -> None:
-    """List the jobs a service or a data folder holds."""
+    """List the jobs a service or a data folder holds: whether each runs or hangs, and its top finding once it was asked about."""
     from crossrank.commands.jobs import run_list
 
     run_list(url=url, data=data)

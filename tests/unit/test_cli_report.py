@@ -225,13 +225,22 @@ def test_fetch_asks_the_steps_asked_for():
 
 def test_jobs_are_listed_one_a_line():
     jobs = [
-        {"job": "llama", "attempts": [0, 1], "last_received_ns": START, "accepted": 41_216},
-        {"job": "x", "attempts": [0], "last_received_ns": START, "accepted": 1},
+        {
+            "job": "llama",
+            "attempts": [0, 1],
+            "last_received_ns": START,
+            "accepted": 41_216,
+            "state": "hung",
+            "top_finding": FINDING,
+        },
+        {"job": "x", "attempts": [0], "last_received_ns": START, "accepted": 1, "state": "live", "top_finding": None},
     ]
     assert job_lines(jobs) == [
-        "llama     41,216 events  last received 2026-06-01 00:00:00 UTC, 2 attempts",
-        "x               1 event  last received 2026-06-01 00:00:00 UTC",
+        "llama     41,216 events  hung   last received 2026-06-01 00:00:00 UTC, 2 attempts  straggler, rank 21, steps 12-19",
+        "x               1 event  live   last received 2026-06-01 00:00:00 UTC",
     ]
+    assert job_lines(jobs, 96)[0].endswith("2 attempts  straggler, r…")
+    assert job_lines(jobs, 85)[0].endswith("2 attempts")
     assert "no jobs yet" in job_lines([])[0]
 
 

@@ -1,7 +1,8 @@
-"""`crossrank top`, `why` and `doctor`: options and help here, the work in modules of those names, imported only when one runs."""
+"""`crossrank top`, `why`, `doctor` and `profile`: options and help here, the work in modules of those names, imported only when one runs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from crossrank.commands.options import Folder, Job, Url
 
 EXIT_PROBLEMS: Final = 8
+EXIT_UNTRACED: Final = 9
 
 watching = typer.Typer()
 
@@ -73,3 +75,33 @@ def doctor(
 
     if run_doctor(job, url=url, data=data, as_json=as_json):
         raise typer.Exit(EXIT_PROBLEMS)
+
+
+@watching.command()
+def profile(
+    job: Job,
+    url: Url = None,
+    ranks: Annotated[str | None, typer.Option("--ranks", metavar="0,3,8-15", help="Which ranks.")] = None,
+    steps: Annotated[str, typer.Option("--steps", metavar="N", help="How many of their next steps, at most 100.")] = "2",
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Let the service choose the few ranks that tell most; so it does without --ranks.")
+    ] = False,
+    most: Annotated[int | None, typer.Option("--most", metavar="N", min=1, max=1024, help="How many it may choose; 3.")] = None,
+    state: Annotated[bool, typer.Option("--state", help="Ask for nothing; say how far the last request is.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until every trace is in.")] = False,
+    wait_s: Annotated[float, typer.Option("--for", metavar="SECONDS", min=0, max=86_400, help="How long to wait.")] = 600.0,
+    data: Annotated[Path | None, typer.Option("--data", hidden=True)] = None,
+) -> None:
+    """Have running ranks profile their next steps with torch.profiler, and join the traces to their spans.
+
+    Needs a running service, and there a token of scope `admin` if it has tokens.
+    Exit code 9 when not every trace has come within the time of --wait.
+
+    crossrank profile llm --wait
+    crossrank profile llm --ranks 0,8-15 --steps 4
+    """
+    from crossrank.commands.profile import run_profile
+
+    waiting_s = wait_s if wait else None
+    if not run_profile(job, url=url, data=data, ranks=ranks, steps=steps, auto=auto, most=most, state=state, wait_s=waiting_s):
+        raise typer.Exit(EXIT_UNTRACED)
