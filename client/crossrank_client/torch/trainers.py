@@ -13,6 +13,7 @@ from typing import Any
 
 import crossrank_client
 from crossrank_client import torch as instruments
+from crossrank_client.torch.groups import meshes_of
 
 
 def _start(url: str | None, job: str | None, **given: Any) -> bool:
@@ -73,7 +74,7 @@ def lightning_callback(url: str | None = None, job: str | None = None, **given: 
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self._started = _start(url, job, **given)
-            instruments.instrument(optimizer=list(trainer.optimizers), mesh=instruments.meshes_of(pl_module))
+            instruments.instrument(optimizer=list(trainer.optimizers), mesh=meshes_of(pl_module))
             crossrank_client.step(trainer.global_step)
 
         def on_train_batch_start(self, *_: Any) -> None:
