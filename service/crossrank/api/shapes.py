@@ -5,7 +5,7 @@ All times are aligned nanoseconds since the epoch unless named raw; durations an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -316,12 +316,12 @@ class TopologyRank(BaseModel):
     rank: int = Field(ge=0, le=2**31 - 1)
     host: str | None = None
     clock: str | None = None
-    coords: dict[str, int] | None = None
+    coords: dict[str, Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]] | None = None
 
 
 class TopologyGroup(BaseModel):
     name: str = Field(max_length=1024)
-    ranks: list[int] = Field(max_length=65_536)
+    ranks: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] = Field(max_length=65_536)
     desc: str | None = None
 
 

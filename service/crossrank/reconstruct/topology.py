@@ -26,6 +26,8 @@ from crossrank.model.trace import JobTrace
 from crossrank.reconstruct.coordinates import coordinates
 from crossrank.reconstruct.group_kinds import described_kind, named_kind
 
+_RANKS = 2**31  # rank columns are int32
+
 
 def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] | None) -> Topology:
     """Topology of one attempt. posted: the merged topology document of the job ({world_size, ranks, groups}), if any."""
@@ -63,7 +65,8 @@ def infer_topology(trace: JobTrace, matches: Matches, posted: Mapping[str, Any] 
 
 def _groups(trace: JobTrace, posted: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
     """Distinct (name, members), ascending; members from the events, else posted, else those seen communicating."""
-    said = {g["name"]: tuple(sorted(set(g["ranks"]))) for g in posted.get("groups") or ()}
+    # Recorded files say what they like: a number that no rank can have names nobody.
+    said = {g["name"]: tuple(sorted({r for r in g["ranks"] if 0 <= r < _RANKS})) for g in posted.get("groups") or ()}
     group, rank = distinct_pairs(trace.group[trace.group >= 0], trace.rank[trace.group >= 0])
     users = np.split(rank, np.searchsorted(group, np.arange(1, len(trace.groups))))
     found = {(name, trace.group_ranks[g] or said.get(name) or tuple(users[g].tolist())) for g, name in enumerate(trace.groups)}
