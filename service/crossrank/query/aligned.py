@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.model.arrays import Int64Array
-from crossrank.model.timeline import NO_STEP
+from crossrank.model.timeline import NO_STEP, Timeline
 from crossrank.query.derive import Derived
 
 How = Literal["raw", "fit", "repaired"]
@@ -29,6 +29,17 @@ ALIGNED_COLUMNS: Final[tuple[tuple[str, pa.DataType, str, str], ...]] = (
     ("step_inferred", pa.int64(), "", "Step the span belongs to: the one sent, else that of the step span around it."),
     ("lamport", pa.int64(), "", "Lamport clock of the start: smaller than that of everything it happened before."),
 )
+
+
+def aligned_times(timeline: Timeline, how: How) -> tuple[Int64Array, Int64Array]:
+    """[spans] start and end by one alignment, ns since the epoch; the end of an open span is its start."""
+    trace = timeline.trace
+    if how == "repaired":
+        return timeline.start_ns, timeline.end_ns
+    if how == "raw":
+        return trace.start_ns, trace.end_ns
+    start = timeline.clocks.to_reference(trace.domain, trace.start_ns)
+    return start, np.where(trace.is_open, start, timeline.clocks.to_reference(trace.domain, trace.end_ns))
 
 
 def with_alignment(events: pa.Table, derived: Derived, how: How = "repaired") -> pa.Table:

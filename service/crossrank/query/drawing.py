@@ -18,7 +18,7 @@ from crossrank.exporters.picture import Picture, Process, Sheet
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.clockmap import UNALIGNED_NS
 from crossrank.model.timeline import NO_STEP
-from crossrank.query.aligned import How, event_ids, with_alignment
+from crossrank.query.aligned import How, aligned_times, event_ids, with_alignment
 from crossrank.query.answers.steps import chosen_steps
 from crossrank.query.arrows import SpanArrows, arrows_of
 from crossrank.query.informative import Chosen, most_informative, named
@@ -76,7 +76,7 @@ def _plan(view: JobView, asked: Asked) -> _Plan:
     steps = chosen_steps(view, asked.first, asked.last)
     chosen = most_informative(view, asked.top, steps) if asked.ranks is None else named(view, asked.ranks)
     chosen = tuple(sorted(chosen, key=lambda c: c.rank))
-    start, end = _times(view, asked.aligned)
+    start, end = aligned_times(view.derived.timeline, asked.aligned)
     ranks = np.array([c.rank for c in chosen], dtype=np.int32)
     shown = np.isin(trace.rank, ranks) & _in_steps(derived.timeline.step_of, derived.timeline.step_of != NO_STEP, asked)
     before_ns = None
@@ -88,18 +88,6 @@ def _plan(view: JobView, asked: Asked) -> _Plan:
     base = min(int(first), path.sheet.start_ns.min(initial=first) if path else int(first))
     counts = np.bincount(np.searchsorted(ranks, trace.rank[shown]), minlength=len(ranks)).astype(np.int64)
     return _Plan(chosen, counts, before_ns, arrows_of(derived, shown, start, end), path, base if shown.any() else 0)
-
-
-def _times(view: JobView, how: How) -> tuple[Int64Array, Int64Array]:
-    """[spans] start and end of every span known to the derivation, as `with_alignment` gives them."""
-    timeline = view.derived.timeline
-    trace = timeline.trace
-    if how == "repaired":
-        return timeline.start_ns, timeline.end_ns
-    if how == "raw":
-        return trace.start_ns, trace.end_ns
-    start = timeline.clocks.to_reference(trace.domain, trace.start_ns)
-    return start, np.where(trace.is_open, start, timeline.clocks.to_reference(trace.domain, trace.end_ns))
 
 
 def _in_steps(step: Int64Array, known: BoolArray, asked: Asked) -> BoolArray:

@@ -17,7 +17,7 @@ from crossrank.analysis.waits import message_times
 from crossrank.model.arrays import BoolArray, Int8Array, Int64Array
 from crossrank.model.kinds import METRIC
 from crossrank.model.timeline import Timeline
-from crossrank.query.aligned import How
+from crossrank.query.aligned import How, aligned_times
 from crossrank.query.decimate import LEVELS, levels_of
 from crossrank.query.derive import Derived
 
@@ -58,17 +58,6 @@ def timeline_index(derived: Derived, how: How) -> TimelineIndex:
         _last.insert(0, (timeline, how, index))
         del _last[_KEPT:]
         return index
-
-
-def aligned_times(timeline: Timeline, how: How) -> tuple[Int64Array, Int64Array]:
-    """[spans] start and end by one alignment, ns since the epoch; the end of an open span is its start."""
-    trace = timeline.trace
-    if how == "repaired":
-        return timeline.start_ns, timeline.end_ns
-    if how == "raw":
-        return trace.start_ns, trace.end_ns
-    start = timeline.clocks.to_reference(trace.domain, trace.start_ns)
-    return start, np.where(trace.is_open, start, timeline.clocks.to_reference(trace.domain, trace.end_ns))
 
 
 def _build(derived: Derived, how: How) -> TimelineIndex:
