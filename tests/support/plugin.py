@@ -13,6 +13,17 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+# What a command prints depends on its terminal; the suite's is the same on every machine, whatever the caller's shell says.
+TERMINAL = {"COLUMNS": "120", "LINES": "40", "TERM": "dumb"}
+STYLE = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLORTERM")
+
+
+def pytest_configure() -> None:
+    """Gives the session, its workers and every process they start one terminal."""
+    os.environ.update(TERMINAL)
+    for name in STYLE:
+        os.environ.pop(name, None)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long campaigns are left out unless asked for by `-m long`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,8 @@ def run_list(*, url: str | None, data: Path | None) -> None:
         jobs = answers.get("/v1/jobs", {})["jobs"]
     finally:
         answers.close()
-    width = min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
-    print("\n".join(job_lines(jobs, width)))
+    shown = min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
+    print("\n".join(job_lines(jobs, shown if sys.stdout.isatty() else WIDEST)))  # a pipe has no edge to cut at
 
 
 def job_lines(jobs: list[dict[str, Any]], columns: int = WIDEST) -> list[str]:
