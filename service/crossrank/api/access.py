@@ -2,13 +2,18 @@
 
 Addresses are matched as whole patterns by the router's own rules, never by a part of the path; a route that is not in the table
 needs `admin`, and a test fails until it is. Health and documentation hold no job's data and are open.
+
+A job's name may hold slashes and end like a question: `a/live`. Where its slashes are sent as %2F, they are part of the name
+whatever follows; where they are sent as they are, the address is read as the longest question it can be.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import unquote
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -17,6 +22,7 @@ from crossrank.auth.guard import Caller, Need
 from crossrank.errors import Forbidden, NotFound
 
 _JOB: Final = "/v1/jobs/{job:path}"
+_SLASH: Final = "\x1f"  # stands for %2F between here and the routes; no job has such a character
 NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("POST", "/v1/events"): "ingest",
     ("POST", "/v1/traces"): "ingest",
@@ -83,8 +89,21 @@ def route_of(scope: Scope, routes: Sequence[BaseRoute]) -> tuple[str, str | None
     for route in routes:
         match, child = route.matches(scope)
         if match is Match.FULL:
-            return str(getattr(route, "path", "")), child["path_params"].get("job")
+            job = child["path_params"].get("job")
+            return str(getattr(route, "path", "")), None if job is None else job_name(job)
     return None
+
+
+def keep_slashes(scope: Scope) -> None:
+    """Keeps %2F in the name of a job apart from the slashes between the parts of the address."""
+    raw: bytes = scope.get("raw_path") or b""
+    if raw.startswith(b"/v1/jobs/") and b"%2f" in raw.lower():
+        scope["path"] = unquote(re.sub("%2f", f"%{ord(_SLASH):02x}", raw.decode("ascii"), flags=re.IGNORECASE))
+
+
+def job_name(part: str) -> str:
+    """The name of a job as it was sent."""
+    return part.replace(_SLASH, "/")
 
 
 def need_of(method: str, pattern: str) -> Need:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crossrank.api import errors
-from crossrank.api.access import need_of, refuse_foreign_names, refuse_other_jobs, route_of
+from crossrank.api.access import keep_slashes, need_of, refuse_foreign_names, refuse_other_jobs, route_of
 from crossrank.api.reading import announced_bytes, read_body
 from crossrank.api.rooms import Rooms
 from crossrank.auth.guard import Caller
@@ -58,6 +58,7 @@ class Gate:
         request = Request(scope, receive)
         if self._only_local_names and not self._rooms.guard.uses_tokens:
             refuse_foreign_names(request.headers.get("host", ""))
+        keep_slashes(scope)
         door = self._doors.get(scope["path"]) if scope["method"] == "POST" else None
         found = (scope["path"], None) if door else route_of(scope, self._routes)
         if found is None:  # no such address or method: says so without asking who calls

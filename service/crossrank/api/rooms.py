@@ -9,7 +9,9 @@ from threading import Lock
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
+from pydantic import AfterValidator
 
+from crossrank.api.access import job_name
 from crossrank.api.decode_queue import DecodeQueue
 from crossrank.api.inflight import Inflight
 from crossrank.api.live_streams import LiveStreams
@@ -61,7 +63,7 @@ def caller_of(request: Request) -> Caller:
 
 CallerParam = Annotated[Caller, Depends(caller_of)]
 RoomsParam = Annotated[Rooms, Depends(rooms_of)]
-JobParam = Annotated[str, Path(description="Job name.", examples=["llama-70b"])]
+JobParam = Annotated[str, Path(description="Job name; its slashes best as %2F.", examples=["llama-70b"]), AfterValidator(job_name)]
 
 
 def known_view(rooms: Rooms, job: str) -> JobView | None:

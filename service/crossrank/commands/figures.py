@@ -14,6 +14,7 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 
 _TIME_UNITS: Final = ((60e9, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _SIZE_UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_FINEST: Final = 0.01  # of a unit; an error below that is told in its own
 _ONE_BAR_SPREAD: Final = 0.01  # a series that varies by less than 1 % is drawn flat
 
 
@@ -26,11 +27,11 @@ def _three_digits(value: float) -> str:
 
 
 def _two_digits(error: float) -> str:
-    """An error to two digits, hundredths at the finest: 12, 9.0, 0.41, 0.01; never 0, which no error is."""
+    """An error to two digits, hundredths at the finest: 12, 9.0, 0.41, 0.01."""
     size = abs(error)
     if size >= 9.95:
         return f"{error:,.0f}"
-    return f"{error:.1f}" if size >= 0.995 else f"{max(size, 0.01):.2f}"
+    return f"{error:.1f}" if size >= 0.995 else f"{size:.2f}"
 
 
 def duration(ns: float | None) -> str:
@@ -44,11 +45,13 @@ def duration(ns: float | None) -> str:
 
 
 def with_error(ns: float | None, error_ns: float | None) -> str:
-    """A cost and its error in the unit of the cost, e.g. `12.3 ± 0.4 ms`."""
+    """A cost and its error, e.g. `12.3 ± 0.4 ms`: in one unit unless that would hide the error, as in `1.12 s ± 720 µs`."""
     if ns is None or error_ns is None:
         return duration(ns)
     for size, unit in _TIME_UNITS:
         if max(abs(ns), abs(error_ns)) >= size * (2 if unit == "min" else 0.9995):
+            if 0 < abs(error_ns) < size * _FINEST:
+                return f"{duration(ns)} ± {duration(error_ns)}"
             return f"{_three_digits(ns / size)} ± {_two_digits(error_ns / size)} {unit}"
     return f"{ns:.0f} ± {error_ns:.0f} ns"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from crossrank.api.reply import JsonReply
+from crossrank.api.reply import JsonReply, takes_gzip
 from crossrank.figures.palette import palette
 from crossrank.web.static_files import INDEX, StaticFile, plotly_file, plotly_version, static_file
 
@@ -55,6 +55,6 @@ def _reply(file: StaticFile, keep: str, if_none_match: str, accept_encoding: str
     headers = {"ETag": file.etag, "Cache-Control": keep, "Vary": "Accept-Encoding", "Content-Security-Policy": POLICY}
     if file.etag in if_none_match:
         return Response(status_code=304, headers=headers)
-    if file.squeezed is not None and "gzip" in accept_encoding:
+    if file.squeezed is not None and takes_gzip(accept_encoding):
         return Response(file.squeezed, media_type=file.media_type, headers={**headers, "Content-Encoding": "gzip"})
     return Response(file.content, media_type=file.media_type, headers=headers)

@@ -25,12 +25,11 @@ export function sinceNs(later, earlier) {
   return Number(BigInt(later) - BigInt(earlier));
 }
 
-/** The address of a job's answer: `jobPath('demo', 'steps', {from: 8})`. Parts are encoded one by one. */
+/** The address of a job's answer: `jobPath('demo', 'steps', {from: 8})`. Slashes of the name are encoded too: `a/live` is a job. */
 export function jobPath(job, part = '', query = {}) {
   const pairs = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
   const search = pairs.length ? `?${new URLSearchParams(pairs.map(([key, value]) => [key, String(value)]))}` : '';
-  const name = job.split('/').map(encodeURIComponent).join('/');
-  return `/v1/jobs/${name}${part ? `/${part}` : ''}${search}`;
+  return `/v1/jobs/${encodeURIComponent(job)}${part ? `/${part}` : ''}${search}`;
 }
 
 /** The service as seen from the page: {get, post, open, forget, base}. */
