@@ -49,8 +49,8 @@ def _groups(timeline: Timeline, times: CollectiveTimes, peak_gbs: float | None) 
     usable = np.flatnonzero(times.ended & (times.transfer_ns > 0) & (times.size_bytes > 0) & (coll.group >= 0) & (coll.op >= 0))
     key = coll.group[usable].astype(np.int64) * (len(trace.ops) + 1) + coll.op[usable]
     found = []
-    for one in np.unique(key).tolist():
-        k = usable[key == one]
+    keys, place = np.unique(key, return_inverse=True)
+    for k in _parted(usable, place, len(keys)):
         members = tuple(trace.rank[coll.member[coll.ptr[k[0]] : coll.ptr[k[0] + 1]]].tolist())
         latency, bandwidth, residual = fit_line(times.size_bytes[k], times.transfer_ns[k])
         largest = k[times.size_bytes[k] == times.size_bytes[k].max()]
@@ -84,13 +84,19 @@ def _links(timeline: Timeline) -> list[Speed]:
     waited = timeline.start_ns[messages.send] >= timeline.start_ns[messages.recv]
     usable = np.flatnonzero(waited & (took > 0) & (size > 0) & ~trace.is_open[messages.recv])
     source, destination = trace.rank[messages.send[usable]], trace.rank[messages.recv[usable]]
-    pairs, place = np.unique(np.stack((source, destination), axis=1), axis=0, return_inverse=True)
+    width = int(trace.rank.max(initial=0)) + 1
+    codes, place = np.unique(source.astype(np.int64) * width + destination, return_inverse=True)
     found = []
-    for i, (a, b) in enumerate(pairs.tolist()):
-        k = usable[place.reshape(-1) == i]
+    for code, k in zip(codes.tolist(), _parted(usable, place, len(codes)), strict=True):
         latency, bandwidth, residual = fit_line(size[k], took[k])
-        found.append(Speed(None, "send", (a, b), len(k), latency, bandwidth, residual, None, None, None, None))
+        found.append(Speed(None, "send", divmod(code, width), len(k), latency, bandwidth, residual, None, None, None, None))
     return found
+
+
+def _parted(values: Int64Array, place: Int64Array, parts: int) -> list[Int64Array]:
+    """The values of each of the places 0..parts-1, in their order."""
+    order = np.argsort(place, kind="stable")
+    return np.split(values[order], np.searchsorted(place[order], np.arange(1, parts))) if parts else []
 
 
 def fit_line(size_bytes: Int64Array, transfer_ns: Int64Array) -> tuple[int | None, float | None, int | None]:

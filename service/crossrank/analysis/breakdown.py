@@ -131,7 +131,10 @@ def _sweep(
     ptr: Int64Array, start: Int64Array, end: Int64Array, state: Int8Array,
     row_ptr: Int64Array, rows: Int64Array, row_start: Int64Array, row_end: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:  # fmt: skip
-    """Per rank: all edges in the order of time, running totals per state; a row gets their growth between its two edges."""
+    """Per rank: all edges in the order of time, running totals per state; a row gets their growth between its two edges.
+
+    Edges of one moment may come in any order: nothing passes between them.
+    """
     out = np.zeros((len(row_start), 12), dtype=np.int64)
     overlapped = np.zeros(len(row_start), dtype=np.int64)
     for r in range(len(ptr) - 1):
@@ -152,7 +155,7 @@ def _sweep(
         active = np.zeros(12, dtype=np.int64)
         total = np.zeros(12, dtype=np.int64)
         both, last = 0, 0
-        for e in np.argsort(time, kind="mergesort"):
+        for e in np.argsort(time):
             passed = time[e] - last
             last = time[e]
             now = 0

@@ -91,8 +91,11 @@ class PathIndex:
     is_comm: BoolArray  # [n]
 
 
-def path_index(timeline: Timeline) -> PathIndex:
-    """Prepares the walk for all steps. O(stamps log stamps)."""
+def path_index(timeline: Timeline, work: LaneWork | None = None) -> PathIndex:
+    """Prepares the walk for all steps. O(stamps log stamps).
+
+    work: `lane_work(timeline)`, when it is at hand.
+    """
     trace = timeline.trace
     gates = gates_of(timeline.matches, len(trace))
     gate_of = gates.waits.copy()
@@ -100,13 +103,20 @@ def path_index(timeline: Timeline) -> PathIndex:
     if dropped:
         gate_of[np.isin(gate_of, dropped)] = NO_GATE
     opened = gate_times(timeline, gates)
-    arriving = np.flatnonzero(gates.arrives >= 0)
-    arriving = arriving[timeline.start_ns[arriving] == opened[gates.arrives[arriving]]]
-    opener = np.full(len(gates), len(trace), dtype=np.int64)
-    np.minimum.at(opener, gates.arrives[arriving], arriving)
-    work = lane_work(timeline)
+    opener = _openers(gates.arrives, timeline.start_ns, opened)
+    work = work or lane_work(timeline)
     is_comm = np.isin(trace.kind, (COLLECTIVE, SEND, RECV)) & ~trace.is_async
     return PathIndex(work, find_releases(timeline, work), gates, gate_of, opened, opener, is_comm)
+
+
+@njit(cache=True, nogil=True)
+def _openers(arrives: Int32Array, start_ns: Int64Array, opened_ns: Int64Array) -> Int64Array:
+    """[gates] the first span whose start opened the gate; the number of spans where there is none."""
+    opener = np.full(len(opened_ns), len(arrives), dtype=np.int64)
+    for i in range(len(arrives) - 1, -1, -1):
+        if arrives[i] >= 0 and start_ns[i] == opened_ns[arrives[i]]:
+            opener[arrives[i]] = i
+    return opener
 
 
 def critical_path(timeline: Timeline, steps: StepTable, step: int, index: PathIndex | None = None) -> CriticalPath:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from crossrank.analysis.replay import ReplayGraph
 from crossrank.model.arrays import Float64Array, Int64Array
@@ -77,16 +78,25 @@ def work_cells(graph: ReplayGraph, timeline: Timeline, stage_of: dict[int, int],
 
 def usual_step_ns(timeline: Timeline, steps: Int64Array) -> float:
     """Median over steps of the time from the first start to the last end in it."""
-    inside = np.flatnonzero(np.isin(timeline.step_of, steps))
-    if len(inside) == 0:
-        return 0.0
-    place = np.searchsorted(steps, timeline.step_of[inside])
+    first, last = _bounds_of_steps(steps, timeline.step_of, timeline.start_ns, timeline.end_ns)
+    seen = last >= first
+    return float(np.median((last - first)[seen])) if seen.any() else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _bounds_of_steps(
+    steps: Int64Array, step_of: Int64Array, start_ns: Int64Array, end_ns: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """First start and last end of each of some ascending steps."""
     first = np.full(len(steps), np.iinfo(np.int64).max)
     last = np.full(len(steps), np.iinfo(np.int64).min)
-    np.minimum.at(first, place, timeline.start_ns[inside])
-    np.maximum.at(last, place, timeline.end_ns[inside])
-    seen = last >= first
-    return float(np.median((last - first)[seen]))
+    place = 0
+    for i in range(len(step_of)):
+        if place == len(steps) or steps[place] != step_of[i]:  # spans of a lane mostly follow each other in steps
+            place = np.searchsorted(steps, step_of[i])
+        if place < len(steps) and steps[place] == step_of[i]:
+            first[place], last[place] = min(first[place], start_ns[i]), max(last[place], end_ns[i])
+    return first, last
 
 
 def cells_of(
@@ -95,13 +105,13 @@ def cells_of(
 ) -> list[PhaseCells]:  # fmt: skip
     """Cells of one phase: `row` [k] what is compared (ranks here, links elsewhere), in the roles of `stage_of`."""
     rows = np.unique(row)
-    order = np.lexsort((value_ns[spans], step, row))
-    spans, row, step = spans[order], row[order], step[order]
     place = np.searchsorted(rows, row) * len(steps) + np.searchsorted(steps, step)
-    cell, first, count = np.unique(place, return_index=True, return_counts=True)
-    value = value_ns[spans].astype(np.float64)
-    mean = np.add.reduceat(value, first) / count
-    median = (value[first + (count - 1) // 2] + value[first + count // 2]) / 2
+    if (place[1:] < place[:-1]).any():  # spans come by rank and time, which is mostly the order wanted
+        order = np.argsort(place, kind="stable")
+        spans, row, place = spans[order], row[order], place[order]
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    cell, count = place[first], np.diff(first, append=len(place))
+    mean, median = _mean_and_median(value_ns[spans], first, count)
     shape = (len(rows), len(steps))
     if shape[0] * shape[1] > _SMALL_TABLE + _LEAST_FILLED * len(cell):
         return []
@@ -119,6 +129,17 @@ def cells_of(
             out.append(PhaseCells(kind, name, rows[members], steps, is_typical, m, own, excess, spans[kept],
                     np.searchsorted(rows[members], row[kept]), has_peers))  # fmt: skip
     return out
+
+
+@njit(cache=True, nogil=True)
+def _mean_and_median(value: Int64Array, first: Int64Array, count: Int64Array) -> tuple[Float64Array, Float64Array]:
+    """Of each stretch of values."""
+    mean, median = np.empty(len(first)), np.empty(len(first))
+    for c in range(len(first)):
+        mine = np.sort(value[first[c] : first[c] + count[c]])
+        mean[c] = mine.sum() / count[c]
+        median[c] = (mine[(count[c] - 1) // 2] + mine[count[c] // 2]) / 2
+    return mean, median
 
 
 def _dense(value: Float64Array, cell: Int64Array, shape: tuple[int, int]) -> Float64Array:

@@ -51,35 +51,31 @@ def stamp_times(timeline: Timeline) -> Int64Array:
 
 
 def lane_work(timeline: Timeline) -> LaneWork:
-    """Finds program order, blocking and ownership. O(stamps), a few passes."""
+    """Finds program order, blocking and ownership. O(stamps), two compiled passes."""
     trace = timeline.trace
     role = _roles(trace)
-    pred, weight, owner = _walk_lanes(trace.lane_stamps, trace.lane_stamp_ptr, role, stamp_times(timeline))
-    is_end = np.arange(2 * len(trace)) % 2 == 1
-    of_span = np.repeat(role, 2)
-    overlapped = (of_span == _OVERLAPPED) | (of_span == _OVERLAPPED_SEND)
-    return LaneWork(pred, weight, owner, (of_span != _INSTANT) & ~(is_end & overlapped), role == _BLOCKING)
+    pred, weight, owner, is_program = _walk_lanes(trace.lane_stamps, trace.lane_stamp_ptr, role, timeline.start_ns, timeline.end_ns)
+    return LaneWork(pred, weight, owner, is_program, role == _BLOCKING)
 
 
 def own_ns(work: LaneWork) -> Int64Array:
     """[n] working time each span owns: its exclusive time without waits and without the communication inside it."""
-    owned = work.owner != NO_OWNER
-    total = np.zeros(len(work.is_blocking), dtype=np.int64)
-    np.add.at(total, work.owner[owned], work.weight_ns[owned])
+    return _owned(work.owner, work.weight_ns, len(work.is_blocking))
+
+
+@njit(cache=True, nogil=True)
+def _owned(owner: Int64Array, weight_ns: Int64Array, spans: int) -> Int64Array:
+    total = np.zeros(spans, dtype=np.int64)
+    for s in range(len(owner)):
+        if owner[s] >= 0:
+            total[owner[s]] += weight_ns[s]
     return total
 
 
 def _roles(trace: JobTrace) -> Int8Array:
     comm = np.isin(trace.kind, (COLLECTIVE, SEND, RECV)) & ~trace.is_async
     instant = np.isin(trace.kind, (MARK, METRIC))
-    is_end = trace.lane_stamps % 2 == 1
-    span = trace.lane_stamps // 2
-    passed = np.cumsum(~instant[span] & ~(is_end & comm[span]))  # program stamps so far, along all lanes
-    at_start = np.zeros(len(trace), dtype=np.int64)
-    at_end = np.zeros(len(trace), dtype=np.int64)
-    at_start[span[~is_end]] = passed[~is_end]
-    at_end[span[is_end]] = passed[is_end]
-    overlapped = comm & (trace.is_open | (at_end > at_start))
+    overlapped = comm & (trace.is_open | _holds_program(trace.lane_stamps, comm, instant))
     role = np.full(len(trace), _WORK, dtype=np.int8)
     role[trace.kind == STEP] = _FRAME
     role[comm] = _BLOCKING
@@ -87,6 +83,23 @@ def _roles(trace: JobTrace) -> Int8Array:
     role[overlapped & (trace.kind == SEND)] = _OVERLAPPED_SEND
     role[instant] = _INSTANT
     return role
+
+
+@njit(cache=True, nogil=True)
+def _holds_program(stamps: Int64Array, comm: BoolArray, instant: BoolArray) -> BoolArray:
+    """[n] whether a program stamp lies between a span's own stamps. Completions and instants are none."""
+    at_start = np.zeros(len(comm), dtype=np.int64)
+    holds = np.zeros(len(comm), dtype=np.bool_)
+    passed = 0  # program stamps so far, along all lanes
+    for s in stamps:
+        span, is_end = s // 2, s % 2 == 1
+        if not instant[span] and not (is_end and comm[span]):
+            passed += 1
+        if is_end:
+            holds[span] = passed > at_start[span]
+        else:
+            at_start[span] = passed
+    return holds
 
 
 @njit(cache=True, nogil=True)
@@ -106,12 +119,16 @@ def _owner(stack: Int64Array, depth: int, role: Int8Array) -> int:
 
 @njit(cache=True, nogil=True)
 def _walk_lanes(
-    stamps: Int64Array, ptr: Int64Array, role: Int8Array, time_ns: Int64Array
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+    stamps: Int64Array, ptr: Int64Array, role: Int8Array, start_ns: Int64Array, end_ns: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
     """One pass over every lane with a stack of the spans that are open."""
-    pred = np.full(len(time_ns), -1, dtype=np.int64)
-    weight = np.zeros(len(time_ns), dtype=np.int64)
-    owner = np.full(len(time_ns), -1, dtype=np.int64)
+    pred = np.full(2 * len(role), -1, dtype=np.int64)
+    weight = np.zeros(2 * len(role), dtype=np.int64)
+    owner = np.full(2 * len(role), -1, dtype=np.int64)
+    is_program = np.empty(2 * len(role), dtype=np.bool_)
+    for span in range(len(role)):
+        is_program[2 * span] = role[span] != _INSTANT
+        is_program[2 * span + 1] = role[span] != _INSTANT and role[span] != _OVERLAPPED and role[span] != _OVERLAPPED_SEND
     stack = np.empty(_DEPTH, dtype=np.int64)
     for lane in range(len(ptr) - 1):
         depth, last = 0, -1
@@ -122,7 +139,8 @@ def _walk_lanes(
             before = 2 * span if completes else last
             if before >= 0:
                 pred[s] = before
-                weight[s] = time_ns[s] - time_ns[before]
+                since = end_ns[before // 2] if before % 2 == 1 else start_ns[before // 2]
+                weight[s] = (end_ns[span] if is_end else start_ns[span]) - since
             if not completes and role[span] != _INSTANT:
                 owner[s] = _owner(stack, depth, role)
                 last = s
@@ -139,4 +157,4 @@ def _walk_lanes(
             elif depth < _DEPTH:
                 stack[depth] = span
                 depth += 1
-    return pred, weight, owner
+    return pred, weight, owner, is_program

@@ -16,11 +16,12 @@ Stand-ins exist only inside the analyses of cost; they are never shown, stored o
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from crossrank.analysis.lane_work import LaneWork, lane_work, stamp_times
+from crossrank.analysis.lane_work import LaneWork, stamp_times
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.kinds import COLLECTIVE, RECV, SEND, STEP, SYNCHRONISING_OPS, canonical_op
 from crossrank.model.matches import CollectiveMatches, Matches, MessageMatches
@@ -48,11 +49,14 @@ class _StandIns:
         return _StandIns(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
-def with_lost_communications(timeline: Timeline) -> Timeline:
-    """The timeline with stand-ins appended after its own spans (whose numbers do not change); itself where nothing is lost."""
+def with_lost_communications(timeline: Timeline, work: LaneWork) -> Timeline:
+    """The timeline with stand-ins appended after its own spans (whose numbers do not change); itself where nothing is lost.
+
+    work: `lane_work(timeline)`.
+    """
     trace, matches = timeline.trace, timeline.matches
     comm = int(np.isin(trace.kind, (COLLECTIVE, SEND, RECV)).sum())
-    place = _Lanes(timeline, lane_work(timeline))
+    place = _Lanes(timeline, work)
     found = [_collectives(timeline, place), *_messages(timeline, place)]
     g = _merge(found)
     if len(g.like) == 0 or len(g.like) > _MOST_SHARE * comm:
@@ -76,21 +80,33 @@ def with_lost_communications(timeline: Timeline) -> Timeline:
 
 
 class _Lanes:
-    """Finds, for a lane and a time, the stamps around it and what goes on between them."""
+    """Finds, for a lane and a time, the stamps around it and what goes on between them. Each table is made when first needed."""
 
     def __init__(self, timeline: Timeline, work: LaneWork) -> None:
-        trace = timeline.trace
-        self.trace = trace
-        self.time_ns = stamp_times(timeline)[trace.lane_stamps]
-        # What goes on after the stamp at each place: the owner of the next program stamp's edge.
-        owner = work.owner[trace.lane_stamps]
-        program = work.is_program[trace.lane_stamps]
+        self.trace, self._timeline, self._work = timeline.trace, timeline, work
+
+    @cached_property
+    def time_ns(self) -> Int64Array:
+        """Time of the stamp at each place."""
+        return stamp_times(self._timeline)[self.trace.lane_stamps]
+
+    @cached_property
+    def next_owner(self) -> Int64Array:
+        """What goes on after the stamp at each place: the owner of the next program stamp's edge."""
+        owner = self._work.owner[self.trace.lane_stamps]
+        program = self._work.is_program[self.trace.lane_stamps]
         following = np.where(program, np.arange(len(owner)), len(owner))
         following = np.minimum.accumulate(following[::-1])[::-1]
-        self.next_owner = np.append(owner, -1)[np.append(following[1:], len(owner))]
-        span = trace.lane_stamps // 2
-        ends_work = (trace.lane_stamps % 2 == 1) & ~np.isin(trace.kind[span], (COLLECTIVE, SEND, RECV, STEP))
-        self.work_end = np.maximum.accumulate(np.where(ends_work, np.arange(len(span)), -1))
+        next_owner: Int64Array = np.append(owner, -1)[np.append(following[1:], len(owner))]
+        return next_owner
+
+    @cached_property
+    def work_end(self) -> Int64Array:
+        """Place of the last end of a piece of work at or before each place, -1."""
+        stamps = self.trace.lane_stamps
+        ends_work = (stamps % 2 == 1) & ~np.isin(self.trace.kind[stamps // 2], (COLLECTIVE, SEND, RECV, STEP))
+        place: Int64Array = np.maximum.accumulate(np.where(ends_work, np.arange(len(stamps)), -1))
+        return place
 
     def before(self, lane: Int64Array, at_ns: Int64Array) -> Int64Array:
         """Place in lane_stamps of the last stamp of the lane at or before a time; -1 where there is none."""

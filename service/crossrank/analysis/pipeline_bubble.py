@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 
-from crossrank.analysis.lane_work import lane_work
 from crossrank.analysis.replay import ReplayGraph
 from crossrank.analysis.waits import message_times
 from crossrank.model.timeline import NO_STEP
@@ -52,7 +51,7 @@ def pipeline_bubble(
     if stages < 2 or not asked.any() or span_ns <= 0:
         return None
     recv, step = messages.recv[asked], step[asked]
-    stood = lane_work(timeline).is_blocking[recv]
+    stood = graph.is_blocking[recv]
     wait = int(message_times(timeline).wait_ns[asked][stood].sum()) // len(topology.seen)
     if wait < LEAST_SHARE * span_ns:
         return None

@@ -33,7 +33,8 @@ from crossrank.analysis.lost import with_lost_communications
 from crossrank.analysis.release import QUEUE_GAP_NS, Releases, find_releases
 from crossrank.analysis.rendezvous import both_arrive, sends_wait
 from crossrank.analysis.replay_order import by_time, with_causes
-from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
+from crossrank.analysis.waits import latest_at_gates
+from crossrank.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from crossrank.model.gates import NO_GATE, Gates, gates_of
 from crossrank.model.kinds import MARK, METRIC
 from crossrank.model.timeline import NO_STEP, Timeline
@@ -59,16 +60,22 @@ class ReplayGraph:
     gates: int
     explicit: Explicit  # stated causes; the delay after them is `weight_ns` of the start
     own_ns: Int64Array  # [n] working time each span owns, the sum of its weights on its own lane
+    is_blocking: BoolArray  # [n] communications for which the program stood still
 
 
-def build_replay(timeline: Timeline) -> ReplayGraph:
-    """The replay graph of a repaired timeline. O(stamps log stamps); constraints the timeline violates are left out."""
-    timeline = with_lost_communications(timeline)
+def build_replay(timeline: Timeline, work: LaneWork | None = None) -> ReplayGraph:
+    """The replay graph of a repaired timeline. O(stamps log stamps); constraints the timeline violates are left out.
+
+    work: `lane_work(timeline)`, when it is at hand.
+    """
+    work = work or lane_work(timeline)
+    whole = with_lost_communications(timeline, work)
+    if whole is not timeline:
+        timeline, work = whole, lane_work(whole)
     time_ns = stamp_times(timeline)
     present = timeline.trace.lane_stamps
     origin = int(time_ns[present].min()) if len(present) else 0
     recorded = time_ns - origin
-    work = lane_work(timeline)
     releases = find_releases(timeline, work)
     gates = gates_of(timeline.matches, len(timeline.trace))
     explicit = explicit_causes(timeline.trace, recorded, work.pred)
@@ -92,7 +99,7 @@ def build_replay(timeline: Timeline) -> ReplayGraph:
         order = with_causes(order, work.pred, launched_by, explicit.ptr, explicit.cause, opens, gate, len(gates))
     return ReplayGraph(
         timeline, origin, order, recorded, work.pred, weight, owner, launched_by, launch_weight, launch_during,
-        opens, gate, transfer, len(gates), explicit, _own(work, weight, owner),
+        opens, gate, transfer, len(gates), explicit, _own(work, weight, owner), work.is_blocking,
     )  # fmt: skip
 
 
@@ -142,14 +149,12 @@ def _removed_before_launch(graph: ReplayGraph, removed_ns: Int64Array) -> Int64A
 
 def end_of_steps_ns(graph: ReplayGraph, time_ns: Int64Array, last: int | None = None) -> int:
     """Latest stamp of the steps up to `last` (of everything, when there are no steps)."""
-    stamps = _stamps_of_steps(graph, None, last)
-    return int(time_ns[stamps].max()) if len(stamps) else 0
+    return _bounds_of_steps(graph, time_ns, None, last)[1]
 
 
 def start_of_steps_ns(graph: ReplayGraph, time_ns: Int64Array, first: int | None = None) -> int:
     """Earliest stamp of the steps from `first` on (of everything, when there are no steps)."""
-    stamps = _stamps_of_steps(graph, first, None)
-    return int(time_ns[stamps].min()) if len(stamps) else 0
+    return _bounds_of_steps(graph, time_ns, first, None)[0]
 
 
 def stamps_in_steps(graph: ReplayGraph) -> BoolArray:
@@ -162,14 +167,26 @@ def stamps_in_steps(graph: ReplayGraph) -> BoolArray:
     return inside
 
 
-def _stamps_of_steps(graph: ReplayGraph, first: int | None, last: int | None) -> Int64Array:
-    step = graph.timeline.step_of[graph.order // 2]
-    inside = stamps_in_steps(graph)
-    if first is not None:
-        inside &= step >= first
-    if last is not None:
-        inside &= step <= last
-    return graph.order[inside] if inside.any() else graph.order
+def _bounds_of_steps(graph: ReplayGraph, time_ns: Int64Array, first: int | None, last: int | None) -> tuple[int, int]:
+    """(earliest, latest) stamp of the work in those steps; of everything where there is none; (0, 0) without stamps."""
+    if len(graph.order) == 0:
+        return 0, 0
+    low, high = NO_STEP + 1 if first is None else first, np.iinfo(np.int64).max if last is None else last
+    trace = graph.timeline.trace
+    earliest, latest = _bounds(time_ns, graph.timeline.step_of, trace.kind, trace.is_open, low, high)
+    if latest < earliest:
+        return int(time_ns[graph.order].min()), int(time_ns[graph.order].max())
+    return earliest, latest
+
+
+@njit(cache=True, nogil=True)
+def _bounds(time_ns: Int64Array, step_of: Int64Array, kind: Int8Array, is_open: BoolArray, low: int, high: int) -> tuple[int, int]:
+    earliest, latest = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for i in range(len(kind)):
+        if low <= step_of[i] <= high and kind[i] != METRIC and kind[i] != MARK:
+            start, end = time_ns[2 * i], time_ns[2 * i if is_open[i] else 2 * i + 1]
+            earliest, latest = min(earliest, start, end), max(latest, start, end)
+    return earliest, latest
 
 
 def _own(work: LaneWork, weight: Int64Array, owner: Int64Array) -> Int64Array:
@@ -192,9 +209,7 @@ def _gate_edges(
     dropped = np.zeros(max(len(gates), 1), dtype=np.bool_)
     for kind, i in timeline.order.broken:
         dropped[i if kind == "collective" else gates.collectives + i] = True
-    opened = np.full(max(len(gates), 1), np.iinfo(np.int64).min, dtype=np.int64)
-    arrives = arrive >= 0
-    np.maximum.at(opened, arrive[arrives], recorded[0::2][arrives])
+    opened = latest_at_gates(arrive, recorded[0::2], max(len(gates), 1))
     gate = np.full(2 * n, NO_GATE, dtype=np.int32)
     gate[1::2] = wait
     waiting = np.flatnonzero(releases.waits_for >= 0)

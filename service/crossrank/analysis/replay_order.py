@@ -18,7 +18,15 @@ def by_time(timeline: Timeline, recorded: Int64Array) -> Int64Array:
     place = np.zeros(len(recorded), dtype=np.int64)
     place[timeline.order.stamps] = np.arange(len(timeline.order.stamps))
     stamps = timeline.trace.lane_stamps
-    return stamps[np.lexsort((place[stamps], recorded[stamps]))]
+    time_ns = recorded[stamps]
+    order = np.argsort(time_ns)  # not stable, but several times faster than a sort by two keys; ties are few
+    ranked = time_ns[order]
+    tied = np.zeros(len(order), dtype=np.bool_)
+    tied[1:] = ranked[1:] == ranked[:-1]
+    tied[:-1] |= tied[1:]
+    at = np.flatnonzero(tied)
+    order[at] = order[at][np.lexsort((place[stamps[order[at]]], ranked[at]))]
+    return stamps[order]
 
 
 def with_causes(

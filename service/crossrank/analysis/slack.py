@@ -35,7 +35,7 @@ from crossrank.analysis.replay import ReplayGraph
 from crossrank.analysis.step_edges import SOURCE, StepEdges, step_edges
 from crossrank.analysis.steps import StepTable
 from crossrank.errors import NotFound
-from crossrank.model.arrays import BoolArray, Int64Array
+from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.kinds import KINDS
 
 UNREACHED = np.iinfo(np.int64).max
@@ -109,8 +109,7 @@ def step_slack(graph: ReplayGraph, steps: StepTable, path: CriticalPath, most: i
     edges = step_edges(graph, steps, row)
     found = latest(edges)
     way = longest_way(edges, found)
-    own = _least_by_owner(edges, found.slack_ns)
-    near, truncated = _near(graph, way, own, path, most)
+    near, truncated = _near(graph, way, path, most)
     return StepSlack(_along(graph, way, path), near, truncated)
 
 
@@ -289,37 +288,48 @@ def _what(graph: ReplayGraph, edges: StepEdges, edge: int) -> tuple[int, str, st
     return (rank, "idle", "") if owner == NO_OWNER else (rank, KINDS[trace.kind[owner]], trace.names[trace.name[owner]])
 
 
-def _least_by_owner(edges: StepEdges, slack_ns: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Spans that own time in the step, ascending, and the least slack of each."""
-    owned = np.flatnonzero((edges.owner != NO_OWNER) & (slack_ns != UNREACHED))
-    spans, place = np.unique(edges.owner[owned], return_inverse=True)
-    least = np.full(len(spans), UNREACHED, dtype=np.int64)
-    np.minimum.at(least, place.reshape(-1), slack_ns[owned])
-    return spans, least
+@njit(cache=True, nogil=True)
+def _by_owner(
+    owner: Int64Array, slack: Int64Array, weight: Int64Array, src: Int64Array, spans: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Spans that own time in the step, the least slack of each, and how much time it is. A sparse set, as in step_edges."""
+    place = np.empty(spans, dtype=np.int64)
+    found = np.empty(len(owner), dtype=np.int64)
+    least, length = np.empty(len(owner), dtype=np.int64), np.zeros(len(owner), dtype=np.int64)
+    k = 0
+    for e in range(len(owner)):
+        span = owner[e]
+        if span < 0 or slack[e] == UNREACHED:
+            continue
+        at = place[span]
+        if not (0 <= at < k and found[at] == span):
+            at = k
+            place[span], found[k], least[k] = k, span, slack[e]
+            k += 1
+        least[at] = min(least[at], slack[e])
+        if src[e] != SOURCE:
+            length[at] += weight[e]
+    return found[:k], least[:k], length[:k]
 
 
-def _near(
-    graph: ReplayGraph, way: Way, own: tuple[Int64Array, Int64Array], path: CriticalPath, most: int
-) -> tuple[tuple[NearOperation, ...], bool]:
+def _near(graph: ReplayGraph, way: Way, path: CriticalPath, most: int) -> tuple[tuple[NearOperation, ...], bool]:
     """Operations off the path by slack; of those of one rank with the same slack, which are one chain, the longest."""
     timeline = graph.timeline
     trace = timeline.trace
     edges = way.edges
-    on_path = np.asarray([s.span for s in path.segments if s.span is not None], dtype=np.int64)
-    taken = np.union1d(on_path, edges.owner[way.path])  # also those that are on it for no time at all
-    spans, slack = own
-    length = np.zeros(len(spans), dtype=np.int64)
-    owned = np.flatnonzero((edges.owner != NO_OWNER) & (edges.src != SOURCE))
-    place = np.minimum(np.searchsorted(spans, edges.owner[owned]), max(len(spans) - 1, 0))
-    known = spans[place] == edges.owner[owned] if len(spans) else np.zeros(len(owned), dtype=np.bool_)
-    np.add.at(length, place[known], edges.weight_ns[owned[known]])
-    kept = ~np.isin(spans, taken) & (length > 0) & ~trace.is_open[spans]
+    spans, slack, length = _by_owner(edges.owner, way.slack_ns, edges.weight_ns, edges.src, len(trace))
+    off_path = np.ones(len(trace), dtype=np.bool_)
+    off_path[[s.span for s in path.segments if s.span is not None]] = False
+    off_path[edges.owner[way.path][edges.owner[way.path] >= 0]] = False  # also those that are on it for no time at all
+    kept = off_path[spans] & (length > 0) & ~trace.is_open[spans]
     spans, slack, length = spans[kept], slack[kept], length[kept]
-    order = np.lexsort((spans, -length, trace.rank[spans], slack))
-    chain = np.stack((slack[order], trace.rank[spans[order]]))
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = (chain[:, 1:] != chain[:, :-1]).any(axis=0)
-    chosen = order[first]
+    wanted = 16 * most  # usually enough of the spans with least slack to hold so many chains
+    while True:
+        some = np.flatnonzero(slack <= np.partition(slack, wanted)[wanted]) if wanted < len(slack) else np.arange(len(slack))
+        chosen = some[_chains(trace.rank, spans[some], slack[some], length[some])]
+        if len(chosen) > most or len(some) == len(slack):
+            break
+        wanted *= 8
     found = tuple(
         NearOperation(
             rank=int(trace.rank[s]),
@@ -333,3 +343,12 @@ def _near(
         for i, s in zip(chosen[:most].tolist(), spans[chosen[:most]].tolist(), strict=True)
     )
     return found, len(chosen) > most
+
+
+def _chains(rank: Int32Array, spans: Int64Array, slack: Int64Array, length: Int64Array) -> Int64Array:
+    """By (slack, rank), the place of the longest span of each."""
+    order = np.lexsort((spans, -length, rank[spans], slack))
+    chain = np.stack((slack[order], rank[spans[order]]))
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (chain[:, 1:] != chain[:, :-1]).any(axis=0)
+    return order[first]

@@ -17,11 +17,12 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from crossrank.analysis.lane_work import NO_OWNER, NO_STAMP
 from crossrank.analysis.replay import ReplayGraph
 from crossrank.analysis.steps import StepTable
-from crossrank.model.arrays import BoolArray, Int64Array
+from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.gates import NO_GATE
 
 SOURCE = -1
@@ -63,7 +64,7 @@ def step_edges(graph: ReplayGraph, steps: StepTable, row: int) -> StepEdges:
     begin, end = int(steps.start_ns[row]) - graph.origin_ns, int(steps.end_ns[row]) - graph.origin_ns
     stamps = _between(graph, begin, end)
     m = len(stamps)
-    place = _Places(stamps)
+    place = _Places(stamps, len(graph.recorded_ns))
     gates, gate_ns, gate_rank, parts = _gates(graph, stamps)
     sink = m + len(gates)
     parts += [_lanes(graph, stamps, place), _launches(graph, stamps, place), _stated(graph, stamps, place)]
@@ -94,18 +95,31 @@ def _between(graph: ReplayGraph, begin: int, end: int) -> Int64Array:
 
 
 class _Places:
-    """Finds the node of a stamp."""
+    """Finds the node of a stamp in constant time.
 
-    def __init__(self, stamps: Int64Array) -> None:
-        self._by_stamp = np.argsort(stamps)
-        self._sorted = stamps[self._by_stamp]
+    A sparse set (Briggs & Torczon 1993): the table has room for all stamps of the job but only those of the step are written;
+    what stands elsewhere is whatever was there, so an entry counts only if the stamp it points to points back.
+    """
+
+    def __init__(self, stamps: Int64Array, all_stamps: int) -> None:
+        self._stamps = stamps
+        self._node = np.empty(all_stamps, dtype=np.int32)
+        self._node[stamps] = np.arange(len(stamps), dtype=np.int32)
 
     def of(self, stamps: Int64Array) -> Int64Array:
         """Node of each stamp; SOURCE for one outside the step."""
-        if len(self._sorted) == 0:
-            return np.full(len(stamps), SOURCE, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._sorted, stamps), len(self._sorted) - 1)
-        return np.where(self._sorted[at] == stamps, self._by_stamp[at], SOURCE)
+        return _nodes(stamps, self._stamps, self._node)
+
+
+@njit(cache=True, nogil=True)
+def _nodes(wanted: Int64Array, stamps: Int64Array, node: Int32Array) -> Int64Array:
+    found = np.full(len(wanted), SOURCE, dtype=np.int64)
+    for i in range(len(wanted)):
+        if wanted[i] >= 0:
+            at = node[wanted[i]]
+            if 0 <= at < len(stamps) and stamps[at] == wanted[i]:
+                found[i] = at
+    return found
 
 
 def _from(graph: ReplayGraph, place: _Places, cause: Int64Array, weight: Int64Array) -> tuple[Int64Array, Int64Array]:

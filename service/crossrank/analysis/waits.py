@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from crossrank.analysis.certainty import leader_is_certain, repair_shift_ns
 from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
@@ -57,9 +58,16 @@ class MessageTimes:
 
 def gate_times(timeline: Timeline, gates: Gates) -> Int64Array:
     """[gates] when each gate opened: the last of the starts it needs; the smallest int64 where it needs none."""
-    opened = np.full(len(gates), _BEFORE_ALL, dtype=np.int64)
-    arriving = np.flatnonzero(gates.arrives >= 0)
-    np.maximum.at(opened, gates.arrives[arriving], timeline.start_ns[arriving])
+    return latest_at_gates(gates.arrives, timeline.start_ns, len(gates))
+
+
+@njit(cache=True, nogil=True)
+def latest_at_gates(arrives: Int32Array, start_ns: Int64Array, gates: int) -> Int64Array:
+    """[gates] latest start among the spans that arrive at each gate."""
+    opened = np.full(gates, _BEFORE_ALL, dtype=np.int64)
+    for i in range(len(arrives)):
+        if arrives[i] >= 0 and start_ns[i] > opened[arrives[i]]:
+            opened[arrives[i]] = start_ns[i]
     return opened
 
 

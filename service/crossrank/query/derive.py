@@ -23,6 +23,7 @@ from crossrank.analysis.critical_path import PathIndex, path_index
 from crossrank.analysis.delay_map import DelayMap, delay_map
 from crossrank.analysis.excess import work_cells
 from crossrank.analysis.hangs import Receipts, receipts_of
+from crossrank.analysis.lane_work import lane_work
 from crossrank.analysis.mismatches import find_mismatches
 from crossrank.analysis.replay import build_replay
 from crossrank.analysis.standstill import find_standstill
@@ -37,6 +38,7 @@ from crossrank.model.timeline import Timeline
 from crossrank.model.topology import Topology
 from crossrank.model.trace import trace_from_arrow
 from crossrank.model.verdicts import Mismatch, Standstill
+from crossrank.query import graphs
 from crossrank.query.span_index import SpanIndex
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.order import replay
@@ -107,7 +109,9 @@ def derive(
     shape = infer_topology(trace, matches, topology)
     steps = find_steps(timeline, shape)
     times = collective_times(timeline)
-    graph = build_replay(timeline)
+    work = lane_work(timeline)
+    graph = build_replay(timeline, work)
+    graphs.keep(timeline, graph)
     mismatches = find_mismatches(timeline)
     cells = work_cells(graph, graph.timeline, role_of(shape), steps.step)
     stragglers = find_stragglers(timeline, shape, steps, graph=graph, cells=cells)
@@ -128,7 +132,7 @@ def derive(
         stragglers=stragglers,
         delays=delay_map(steps, cells),
         findings=find_bottlenecks(timeline, shape, steps, stragglers, graph=graph, mismatches=mismatches),
-        paths=path_index(timeline),
+        paths=path_index(timeline, work),
         index=SpanIndex.of(trace),
         mismatches=mismatches,
         standstill=find_standstill(timeline, shape, reported_progress(events, trace), mismatches),
