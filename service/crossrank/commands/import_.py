@@ -71,7 +71,7 @@ def find_recordings(given: Sequence[str]) -> list[Path]:
         else:
             hits = [p for p in sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))) if p.is_file()]
         if not hits:
-            raise BadParameter(f"{name}: no such file", field="files")
+            raise BadParameter(f"{name}: {'no files in this folder' if path.is_dir() else 'no such file'}", field="files")
         found.update(dict.fromkeys(hits))
     return list(found)
 

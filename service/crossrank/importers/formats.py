@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Final
+from typing import BinaryIO, Final
 
-from crossrank.errors import BadParameter
+from crossrank.errors import BadParameter, UndecodableBody
 from crossrank.importers import chakra, crossrank_parquet, flight_recorder, kineto, nccl_inspector, whatif
+from crossrank.importers.guess import hint
 from crossrank.importers.rows import concatenated
 from crossrank.importers.source import ReadFile, Recording, Source
 from crossrank.limits import Limits
@@ -24,10 +25,21 @@ FORMATS: Final[Mapping[str, ReadFile]] = {
 
 
 def format_named(name: str) -> ReadFile:
-    """Raises BadParameter (field `format`)."""
+    """The reader of a format; a file it refuses is told with what else it may be. Raises BadParameter (field `format`)."""
     if name not in FORMATS:
         raise BadParameter(f"format {name[:40]!r} is not one of {', '.join(sorted(FORMATS))}", field="format")
-    return FORMATS[name]
+    read = FORMATS[name]
+
+    def reading(file: BinaryIO, source: Source, limits: Limits) -> Recording:
+        try:
+            return read(file, source, limits)
+        except UndecodableBody as fault:
+            file.seek(0)
+            if more := hint(file, name):
+                raise UndecodableBody(f"{fault.message}; {more}", **fault.detail) from fault
+            raise
+
+    return reading
 
 
 def open_recording(name: str, body: bytes, source: Source, limits: Limits) -> Recording:
