@@ -53,6 +53,7 @@ from crossrank.counters import Counters
 from crossrank.errors import BadParameter, CrossrankError, NotFound, StoreUnavailable
 from crossrank.ingest.warm import warm_up
 from crossrank.limits import Limits
+from crossrank.query.catch_up import CatchUp
 from crossrank.query.deriver import Deriver
 from crossrank.serving import (
     DRAIN_S,
@@ -159,10 +160,13 @@ def build_api(rooms: Rooms, before_close: Callable[[], object] = lambda: None, *
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         rooms.deriver.start()
+        catch_up = CatchUp(rooms.store, rooms.deriver, rooms.limits)
+        catch_up.start()
         heart = asyncio.create_task(beat(rooms.counters, timesource.monotonic_ns))
         yield
         heart.cancel()
         await asyncio.to_thread(before_close)
+        await asyncio.to_thread(catch_up.stop, DERIVER_STOP_S)
         await asyncio.to_thread(close_rooms, rooms)
 
     api = FastAPI(

@@ -52,4 +52,5 @@ class Limits:
     profile_wait_ns: int = 600_000_000_000  # a trace that has not come by then is not waited for
     live_streams: int = 64  # pages and terminals that follow at once; further ones get 503 and come again
     derived_jobs: int = 16  # jobs whose derived answers are kept in memory
+    catch_up_events: int = 400_000  # of the latest jobs together that are derived after a start without being asked for
     disk_free_bytes: int = 512 << 20  # writes stop below it

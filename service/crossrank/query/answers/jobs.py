@@ -1,6 +1,7 @@
 """Which jobs are there, how they are doing, and what matters most in each.
 
-A job that has not been asked about since the service started is not analysed for the list: its fields are null until it is opened.
+The list derives nothing: fields of a job that has not been derived since the service started are null. The latest jobs are derived in
+the background after a start, as far as the bounds of that go; the others once they are asked about.
 """
 
 from __future__ import annotations
