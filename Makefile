@@ -28,9 +28,11 @@ $(VENV)/.dev: $(VENV)/.runtime constraints-dev.txt client/pyproject.toml
 	@touch $@
 
 # Ranks of real training jobs run in an environment of their own: CPU PyTorch and two trainers, but nothing of the service.
-$(TORCH)/.ready: $(VENV)/.dev constraints-torch.txt
+$(TORCH)/.ready: $(VENV)/.dev constraints-torch.txt constraints-torch-cuda.txt
 	@test -x $(TORCH)/bin/python || $(BIN)/python -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints-torch.txt
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints-torch.txt || \
+	  { echo "No build of PyTorch without CUDA for this Python here: taking the one with it (5 GB)."; \
+	    $(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement constraints-torch-cuda.txt; }
 	@touch $@
 
 install: $(VENV)/.runtime       ## make .venv with the crossrank command
@@ -77,6 +79,8 @@ constraints:     ## refresh the pinned, hashed constraints (needs uv)
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints.txt
 	$(UV) pip compile pyproject.toml --extra grpc --group build --group dev --constraint constraints.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet --output-file constraints-dev.txt
+	$(UV) pip compile --group torch --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --quiet --output-file constraints-torch-cuda.txt
 
 clean:           ## remove what make made (not ./data)
 	rm -rf $(VENV) $(TORCH) .pytest_cache .mypy_cache .ruff_cache dist build

@@ -139,7 +139,7 @@ def test_no_file_names_a_machine_or_a_registry():
     assert [p for p in saying(f"{machine}|{registry}", texts()) if not re.match(allowed, p)] == []
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "constraints-dev.txt"])
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-dev.txt", "constraints-torch.txt", "constraints-torch-cuda.txt"])
 def test_constraints_are_pinned_hashed_and_without_addresses(name):
     text = (ROOT / name).read_text().replace("\\\n", " ")
     assert "://" not in text
@@ -155,6 +155,9 @@ def test_every_dependency_is_pinned():
     assert [d for d in map(_distribution, groups["build"] + groups["dev"]) if d not in pinned["constraints-dev.txt"]] == []
     both = pinned["constraints.txt"].items() & pinned["constraints-dev.txt"].items()
     assert len(both) == len(pinned["constraints.txt"]), "the two files must agree"
+    torch = _pinned("constraints-torch-cuda.txt")
+    assert [d for d in map(_distribution, groups["torch"]) if d not in torch] == []
+    assert _pinned("constraints-torch.txt").items() <= torch.items(), "the build without CUDA brings nothing else"
 
 
 def _distribution(requirement: str) -> str:
