@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -217,6 +218,8 @@ def serve(settings: Settings) -> None:
     if not is_loopback(settings.host) and certificate is None:
         log.warning("there is no TLS: tokens and data pass over the network in clear; give --tls-cert and --tls-key")
     sys.setswitchinterval(SWITCH_S)
+    gc.collect()
+    gc.freeze()  # what was loaded stays: walking it in every full collection would hold up the event loop
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when all is done; that is a success
     server.run(sockets=[listener])
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADERS_S: Final = 60.0
+WAITING_BYTES: Final = 512 << 10  # of a body, not yet taken by the application; asyncio reads 256 KiB at once
 
 
 class Waiting:
@@ -68,6 +69,17 @@ class GuardedConnection(HttpToolsProtocol):
         """A request is in work."""
         self._work()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Holds a piece of the body for the application as it came, without copying it; reads on while little waits."""
+        cycle = self.cycle
+        if cycle.response_complete or self.parser.should_upgrade():
+            super().on_body(body)
+            return
+        cycle.body = bytes(cycle.body) + body if cycle.body else body  # type: ignore[assignment]  # it is only measured and made bytes
+        if len(cycle.body) > WAITING_BYTES:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         """Waits for the next one."""

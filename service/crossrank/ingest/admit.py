@@ -8,7 +8,7 @@ is wrong with them, and distinct words only once.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from crossrank.ingest import reasons
 from crossrank.ingest.content_id import with_content_ids
 from crossrank.ingest.kind_columns import kind_and_op
 from crossrank.ingest.verdicts import Verdicts
-from crossrank.ingest.words import Words
+from crossrank.ingest.words import Words, one_chunk
 from crossrank.limits import Limits
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.columns import EVENT_SCHEMA
@@ -44,9 +44,9 @@ DEFAULT_NAME: Final = "unnamed"
 
 def admit(decoded: Decoded, post: Post, limits: Limits) -> Admitted:
     """The events that pass, as EVENT_SCHEMA in request order, and the rejections of those that do not, by place."""
-    rows = decoded.rows.combine_chunks()
+    rows = decoded.rows
     verdicts = Verdicts(len(rows))
-    flags = _int64(rows, "flags").astype(np.int32)
+    flags = _int64(rows, "flags").astype(np.int32)  # a copy: bits are added below
     warnings = list(decoded.warnings)
     job = Words.of(rows.column("job")).filled(post.job)
     _check_job(job, verdicts, limits)
@@ -71,16 +71,17 @@ def admit(decoded: Decoded, post: Post, limits: Limits) -> Admitted:
         "kind": kind.array(),
         "op": op.array(),
         "attrs": attrs,
-        "attempt": pc.fill_null(rows.column("attempt"), 0),
+        "attempt": _filled(rows, "attempt", 0),
         "end_ns": _moments_closed(rows, kind),
-        "is_async": pc.fill_null(rows.column("is_async"), False),
+        "is_async": _filled(rows, "is_async", False),
         "group_ranks": _bounded_members(rows.column("group_ranks"), flags, limits),
         "value": _finite(rows.column("value")),
         "flags": pa.array(flags),
         "received_ns": pa.array(np.full(len(rows), post.received_ns, dtype=np.int64)),
     }
     kept = verdicts.kept
-    events = pa.table([_as(columns[f.name], f.type, kept) for f in EVENT_SCHEMA], schema=EVENT_SCHEMA)
+    all_kept = bool(kept.all())
+    events = pa.table([_as(columns[f.name], f.type, kept, all_kept=all_kept) for f in EVENT_SCHEMA], schema=EVENT_SCHEMA)
     rejections = sorted([*decoded.rejections, *verdicts.rejections(decoded.index, job, rows)], key=lambda r: r.index)
     cut = int(np.count_nonzero(flags[kept] & int(EventFlag.TRUNCATED)))
     if cut:
@@ -88,24 +89,38 @@ def admit(decoded: Decoded, post: Post, limits: Limits) -> Admitted:
     return Admitted(events=with_content_ids(events), rejections=tuple(rejections), warnings=tuple(warnings))
 
 
-def _as(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, kept: BoolArray) -> pa.Array:
+def _as(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, kept: BoolArray, *, all_kept: bool) -> pa.Array:
     """The kept rows of a column as one array of its final type; values that do not fit are only in rows not kept."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not kept.all():
+    array = one_chunk(column)
+    if not all_kept:
         array = array.filter(pa.array(kept))
     return array if array.type == kind else array.cast(kind)
 
 
 def _int64(rows: pa.Table, name: str) -> Int64Array:
-    return pc.fill_null(rows.column(name), 0).to_numpy().astype(np.int64, copy=False)
+    column = one_chunk(rows.column(name))
+    if column.null_count:
+        column = pc.fill_null(column, 0)
+    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
 def _null(rows: pa.Table, name: str) -> BoolArray:
-    return pc.is_null(rows.column(name)).to_numpy()
+    column = one_chunk(rows.column(name))
+    if column.null_count == 0:
+        return np.zeros(len(column), np.bool_)
+    if column.null_count == len(column):
+        return np.ones(len(column), np.bool_)
+    return pc.is_null(column).to_numpy(zero_copy_only=False)
+
+
+def _filled(rows: pa.Table, name: str, value: Any) -> pa.Array:
+    column = one_chunk(rows.column(name))
+    return pc.fill_null(column, value) if column.null_count else column
 
 
 def _check_job(job: Words, verdicts: Verdicts, limits: Limits) -> None:
-    verdicts.mark(job.codes < 0, reasons.MISSING_JOB)
+    if not job.is_full:
+        verdicts.mark(job.codes < 0, reasons.MISSING_JOB)
     bad = [bool(not word or len(word.encode()) > limits.job_bytes or _CONTROL.search(word)) for word in job.words]
     verdicts.mark(job.where(bad), reasons.BAD_JOB)
 
@@ -113,9 +128,12 @@ def _check_job(job: Words, verdicts: Verdicts, limits: Limits) -> None:
 def _check_numbers(rows: pa.Table, verdicts: Verdicts) -> None:
     verdicts.mark(_null(rows, "rank"), reasons.MISSING_RANK)
     for name, most in _RANGED.items():
+        if rows.column(name).null_count == len(rows):
+            continue
         value = _int64(rows, name)
-        verdicts.mark((value < 0) | (value > most), reasons.OUT_OF_RANGE, name)
-    members = rows.column("group_ranks").combine_chunks()
+        if int(value.min()) < 0 or int(value.max()) > most:
+            verdicts.mark((value < 0) | (value > most), reasons.OUT_OF_RANGE, name)
+    members = one_chunk(rows.column("group_ranks"))
     if members.null_count < len(members):
         flat = members.flatten()
         value = pc.fill_null(flat, -1).to_numpy(zero_copy_only=False)
@@ -130,6 +148,8 @@ def _check_times(rows: pa.Table, verdicts: Verdicts, flags: np.ndarray) -> None:
     start, end = _int64(rows, "start_ns"), _int64(rows, "end_ns")
     no_start, no_end = _null(rows, "start_ns"), _null(rows, "end_ns")
     verdicts.mark(no_start & no_end, reasons.MISSING_START)
+    if len(rows) and int(start.min()) > 0 and int(end.min()) > 0 and bool((end >= start).all()):
+        return  # all have both, in order
     verdicts.mark(~no_start & (start == 0), reasons.START_ZERO)
     verdicts.mark((~no_start & (start < 0)) | (~no_end & (end <= 0)), reasons.TIME_RANGE)
     flags[no_start] |= int(EventFlag.START_MISSING)
@@ -141,21 +161,25 @@ def _is_moment(kind: Words) -> BoolArray:
 
 
 def _open_without_id(rows: pa.Table, kind: Words) -> BoolArray:
+    if not any(rows.column(name).null_count for name in ("start_ns", "end_ns")):
+        return np.zeros(len(rows), np.bool_)
     half = _null(rows, "start_ns") | (_null(rows, "end_ns") & ~_is_moment(kind))
     return half & _null(rows, "span_id")
 
 
 def _moments_closed(rows: pa.Table, kind: Words) -> pa.Array:
     """A mark or a metric without an end is a moment, not a span that hangs."""
-    end = rows.column("end_ns").combine_chunks()
+    end = one_chunk(rows.column("end_ns"))
+    if not end.null_count:
+        return end
     closing = _is_moment(kind) & _null(rows, "end_ns")
-    return pc.if_else(pa.array(closing), rows.column("start_ns").combine_chunks(), end) if closing.any() else end
+    return pc.if_else(pa.array(closing), one_chunk(rows.column("start_ns")), end) if closing.any() else end
 
 
 def _clock(clock: Words, host: Words, rows: pa.Table) -> Words:
     """The clock domain: as given, else the host (its ranks share a clock), else the rank by itself."""
     clock = clock.else_from(host)
-    if (clock.codes >= 0).all():
+    if clock.is_full:
         return clock
     ranks, inverse = np.unique(_int64(rows, "rank"), return_inverse=True)
     own = Words(codes=inverse.astype(np.int32), words=tuple(f"rank:{rank}" for rank in ranks.tolist()))
@@ -164,7 +188,7 @@ def _clock(clock: Words, host: Words, rows: pa.Table) -> Words:
 
 def _bounded_members(column: pa.ChunkedArray, flags: np.ndarray, limits: Limits) -> pa.Array:
     """Membership lists; one above the limit is dropped whole, since half a list would name a smaller group."""
-    members = column.combine_chunks()
+    members = one_chunk(column)
     if members.null_count == len(members):
         return members
     long = pc.fill_null(pc.greater(pc.list_value_length(members), limits.group_ranks), False)
@@ -175,5 +199,5 @@ def _bounded_members(column: pa.ChunkedArray, flags: np.ndarray, limits: Limits)
 
 
 def _finite(column: pa.ChunkedArray) -> pa.Array:
-    values = column.combine_chunks()
+    values = one_chunk(column)
     return values if values.null_count == len(values) else pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))

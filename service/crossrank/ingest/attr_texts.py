@@ -1,18 +1,17 @@
 """Attributes of many events as canonical JSON texts, compiled; equal to `attrs.attrs_text` event by event.
 
-Keys and value texts are written as JSON once for each distinct one; an event's text is then put together by copying. Doubles need the
-shortest decimal form that reads back the same; that is left to the JSON library, all of them in one call.
+Keys and value texts are written as JSON once for each distinct one; an event's text is then put together by copying.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numba import njit
 
+from crossrank.ingest import shortest_doubles
 from crossrank.ingest.borrowed import borrowed
 from crossrank.ingest.byte_kernels import copy_words
 
@@ -62,15 +61,9 @@ def doubles(bits: np.ndarray) -> Texts:
     """Doubles (their bits, int64) in their shortest form."""
     numbers = bits.view(np.float64)
     finite = np.isfinite(numbers)
-    encoded = np.frombuffer(
-        msgspec.json.encode(numbers.tolist()) + bytes(_PAD), np.uint8
-    ).copy()  # writable like all others: one kernel
-    comma = np.flatnonzero(encoded == 44)
-    start = np.concatenate([[1], comma + 1])[: bits.size].astype(np.int64)
-    size = np.concatenate([comma, [encoded.size - _PAD - 1]])[: bits.size] - start
-    texts = Texts(start, size, encoded)
     if finite.all():
-        return texts
+        return Texts(*shortest_doubles.write(bits, _PAD))
+    texts = Texts(*shortest_doubles.write(np.where(finite, bits, 0), _PAD))
     texts = joined(texts, texts_of([text.encode() for text in _NOT_FINITE]))
     which = bits.size + np.where(np.isnan(numbers), 0, np.where(numbers > 0, 1, 2))
     code = np.where(finite, np.arange(bits.size), which)

@@ -8,11 +8,13 @@ functions, count as collectives only when a group or a sequence number says so.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from crossrank.model.kinds import ALL_TO_ROOT_OPS, ROOT_TO_ALL_OPS, SYNCHRONISING_OPS, canonical_op
 
 COLLECTIVE_OPS: Final = SYNCHRONISING_OPS | ROOT_TO_ALL_OPS | ALL_TO_ROOT_OPS
+_CACHED_CHARACTERS: Final = 128  # bounds what the cache of names holds
 _AMBIGUOUS: Final = frozenset({"gather", "scatter", "reduce"})
 
 # The first pattern that the whole lower-case name matches decides; `_N`, `#N` or a layer number may follow.
@@ -42,6 +44,11 @@ def kind_of_op(op: str) -> str | None:
 
 def kind_of_name(name: str, *, in_group: bool) -> str | None:
     """The kind a name stands for, None when in doubt. `in_group`: the event has a group or a sequence number."""
+    return _kind_of(name, in_group) if len(name) <= _CACHED_CHARACTERS else _kind_of.__wrapped__(name, in_group)
+
+
+@lru_cache(maxsize=4096)  # jobs repeat a few hundred names in every request
+def _kind_of(name: str, in_group: bool) -> str | None:
     op = canonical_op(name)
     kind = kind_of_op(op)
     if kind is not None and (in_group or op not in _AMBIGUOUS):

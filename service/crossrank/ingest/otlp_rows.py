@@ -88,8 +88,9 @@ def _fitting(body: bytes, walked: Walked, plan: Keys, used: list[str], read: Rea
         if column not in used:
             continue
         keys = plan.column == used.index(column)
-        codes = np.unique(attrs.value[keys[attrs.key] & (attrs.kind == kind)])
-        for code in codes.tolist():
+        seen = np.zeros(fits.size, np.bool_)
+        seen[attrs.value[keys[attrs.key] & (attrs.kind == kind)]] = True
+        for code in np.flatnonzero(seen).tolist():
             value = _plain(body, values, code, read)
             fitted = None if value is None else FIT[column](value)
             fits[code] = fitted is not None

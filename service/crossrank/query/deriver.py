@@ -1,8 +1,10 @@
 """The background pass: keeps each job's derived answers fresh, in one thread, never in a request that posts.
 
-A post wakes the thread. A job is derived again once its events changed and at least as long has passed as its last derivation
-took (so that a large job never takes more than half of the thread), but no later than that. The answers of a job stay until better
-ones replace them in one assignment; a fault of ours in one job leaves its previous answers and the service alive.
+A post wakes the thread. A job is derived again once its events changed and three times as long has passed as its last derivation
+took (so that a large job never takes more than a quarter of a core from those who post), but no later than that. A job with many
+events that nobody has asked about for some minutes is left alone, as it would take most of the memory; the next question about
+it waits for its derivation. The answers of a job stay until better ones replace them in one assignment; a fault of ours in one job
+leaves its previous answers and the service alive.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from crossrank.store.store import Store
 
 log = logging.getLogger(__name__)
 POLL_S = 0.5  # a wake-up that got lost costs at most this
+PAUSE = 3  # between two derivations of a job, in times of what the last one took
+ASKED_NS = 600_000_000_000  # how long a question keeps the answers of a large job fresh
 
 
 class Deriver:
@@ -36,6 +40,7 @@ class Deriver:
         self._cost_ns: dict[tuple[str, int], tuple[int, int]] = {}  # finished at, took
         self._failed: dict[tuple[str, int], int] = {}  # version whose derivation failed: not tried again until events change
         self._at_start = {entry.job: entry.version for entry in store.jobs()}  # old jobs are derived when asked for
+        self._asked_ns: dict[str, int] = {}  # when somebody last asked about a job
         self._state = threading.Lock()
         self._work: dict[tuple[str, int], threading.Lock] = {}
         self._wake = threading.Event()
@@ -65,10 +70,14 @@ class Deriver:
             derived = self._derived.get((job, which))
             if derived is not None:
                 self._derived.move_to_end((job, which))
+                if derived.version < snapshot.version and self._is_left_alone(job, self._store.tallies(job)["accepted"]):
+                    derived = None
+        self._note_asked(job)
         return snapshot, derived or self._derive(snapshot, which)
 
     def known(self, job: str) -> Derived | None:
         """The newest derivation there is, of the latest attempt; None without one. Costs nothing."""
+        self._note_asked(job)
         with self._state:
             held = [key for key in self._derived if key[0] == job]
             return self._derived[max(held)] if held else None
@@ -76,11 +85,25 @@ class Deriver:
     def current(self, job: str, attempt: int | None = None) -> tuple[Snapshot, Derived]:
         """Like `latest`, but everything acknowledged before the call is in it."""
         snapshot = self._store.snapshot(job)
+        self._note_asked(job)
         return snapshot, self._derive(snapshot, _latest_attempt(snapshot) if attempt is None else attempt)
+
+    def _is_left_alone(self, job: str, events: int) -> bool:
+        asked_ns = self._asked_ns.get(job)
+        is_asked = asked_ns is not None and self._monotonic_ns() - asked_ns < ASKED_NS
+        return events > self._limits.derive_unasked_events and not is_asked
+
+    def _note_asked(self, job: str) -> None:
+        now_ns = self._monotonic_ns()
+        with self._state:
+            self._asked_ns[job] = now_ns
+            if len(self._asked_ns) > self._limits.jobs:
+                self._asked_ns = {j: at_ns for j, at_ns in self._asked_ns.items() if now_ns - at_ns < ASKED_NS}
 
     def forget(self, job: str) -> None:
         """Drops the answers of a deleted job."""
         with self._state:
+            self._asked_ns.pop(job, None)
             for key in [k for k in self._derived if k[0] == job]:
                 del self._derived[key]
                 self._cost_ns.pop(key, None)
@@ -125,7 +148,8 @@ class Deriver:
             for entry in self._store.jobs():
                 if self._stopping.is_set():
                     return
-                self._refresh(entry.job)
+                if not self._is_left_alone(entry.job, entry.events):
+                    self._refresh(entry.job)
 
     def _refresh(self, job: str) -> None:
         try:
@@ -136,7 +160,7 @@ class Deriver:
         with self._state:
             known, (finished, took) = self._derived.get(key), self._cost_ns.get(key, (0, 0))
         done = self._at_start.get(job) if known is None else known.version
-        if snapshot.version in (done, self._failed.get(key)) or self._monotonic_ns() - finished < took:
+        if snapshot.version in (done, self._failed.get(key)) or self._monotonic_ns() - finished < PAUSE * took:
             return
         try:
             self._derive(snapshot, key[1])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
-from crossrank.store.content import CLOSED, forms, identity_keys, one_chunk
+from crossrank.store.content import CLOSED, fixed_words, forms, identity_keys, one_chunk
 from crossrank.store.content import marks as content_marks
 from crossrank.store.merge import AMENDS, Plan, apply_plan, column_values, plan
 
@@ -63,8 +63,35 @@ def recondense(rows: pa.Table, *, merged: bool) -> pa.Table:
 
 def _sorted(rows: pa.Table, row_marks: pa.Array) -> pa.Table:
     rows = rows.append_column(pa.field("marks", MARKS, nullable=False), row_marks)
-    order = [("start_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
-    return rows.take(pc.sort_indices(rows, sort_keys=order)).combine_chunks()
+    order = pa.array(_order(rows))
+    columns = [_taken(one_chunk(rows.column(name)), order) for name in rows.column_names]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _taken(column: pa.Array, order: pa.Array) -> pa.Array:
+    return column if column.null_count == len(column) else column.take(order)
+
+
+def _order(rows: pa.Table) -> Int64Array:
+    """The rows in order of (start_ns, rank, span_id), those without a start last.
+
+    Senders post their spans nearly in order, and a stable sort of numbers merges such runs; only rows that start in the same
+    nanosecond need the other keys.
+    """
+    if rows.column("start_ns").null_count:
+        keys = [("start_ns", "ascending"), ("rank", "ascending"), ("span_id", "ascending")]
+        placed: Int64Array = pc.sort_indices(rows, sort_keys=keys).to_numpy(zero_copy_only=False).astype(np.int64)
+        return placed
+    start = column_values(rows, "start_ns")
+    order = np.argsort(start, kind="stable")
+    ordered = start[order]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        among = order[tied]
+        rank, span = column_values(rows, "rank")[among], fixed_words(rows.column("span_id"), 8)[among, 0]
+        order[tied] = among[np.lexsort((span, rank, ordered[tied]))]
+    return order
 
 
 def _merged(events: pa.Table, marks: Int32Array, amends: BoolArray) -> tuple[pa.Table, pa.Array]:

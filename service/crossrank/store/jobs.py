@@ -82,11 +82,14 @@ class Jobs:
             return []
         coded = one_chunk(events.column("job"))
         codes = raw_values(coded.indices)
-        used, first = np.unique(codes, return_index=True)
+        order = [int(codes[0])]
+        if len(coded.dictionary) > 1:
+            used, first = np.unique(codes, return_index=True)
+            order = used[np.argsort(first)].tolist()
         parts = []
-        for code in used[np.argsort(first)].tolist():
-            rows = events if len(used) == 1 else events.filter(pa.array(codes == code))
-            attempts = tuple(np.unique(raw_values(one_chunk(rows.column("attempt")))).tolist())
+        for code in order:
+            rows = events if len(order) == 1 else events.filter(pa.array(codes == code))
+            attempts = _distinct(raw_values(one_chunk(rows.column("attempt"))))
             size = rows.get_total_buffer_size() / len(rows)
             parts.append(Part(coded.dictionary[code].as_py(), rows, identity_keys(rows, self._salt), marks(rows), attempts, size))
         return parts
@@ -302,6 +305,12 @@ def _place_of(segments: Sequence[SegmentFile], run: Sequence[SegmentFile]) -> in
         if all(a is b for a, b in zip(segments[at : at + len(run)], run, strict=True)):
             return at
     return None
+
+
+def _distinct(numbers: Int32Array) -> tuple[int, ...]:
+    """The numbers that occur, ascending; mostly it is one."""
+    least = int(numbers.min())
+    return (least,) if least == int(numbers.max()) else tuple(np.unique(numbers).tolist())
 
 
 def _flagged(part: Part, relation: Int8Array) -> tuple[pa.Table, Int32Array, int]:
