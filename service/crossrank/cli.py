@@ -198,6 +198,25 @@ def diff(
 
 
 @app.command()
+def scaling(
+    jobs: Annotated[list[str], typer.Argument(metavar="A B C...", help="Jobs of at least two world sizes.")],
+    url: Url = None,
+    data: Folder = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="M", help="strong (the same work) or weak (the same for each rank).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Say how a job scales with its ranks, which part of it is not divided, and what the rest is lost to.
+
+    crossrank scaling llm-8 llm-64 llm-512
+    """
+    from crossrank.commands.scaling import run_scaling
+
+    run_scaling(jobs, url=url, data=data, mode=mode, as_json=as_json)
+
+
+@app.command()
 def export(
     job: Job,
     output: Annotated[

@@ -52,6 +52,7 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", f"{_JOB}/bandwidth"): "read",
     ("GET", f"{_JOB}/anomalies"): "read",
     ("GET", f"{_JOB}/causes"): "read",
+    ("GET", "/v1/scaling"): "read",  # of another job than the caller's it says 404 itself
     ("GET", f"{_JOB}/profile"): "read",
     ("POST", f"{_JOB}/profile"): "admin",  # makes the training pay for it
     ("GET", "/v1/live"): "read",

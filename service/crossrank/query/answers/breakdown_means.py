@@ -29,7 +29,7 @@ def breakdown_means(view: JobView, *, by: By, first: int | None, last: int | Non
     pieces = max(1, min(len(keys), most))
     place = place * pieces // max(len(keys), 1)
     first_of = np.unique(np.arange(len(keys)) * pieces // max(len(keys), 1), return_index=True)[1]
-    parts = _breakdown_of(view.derived).time_ns[rows]
+    parts = kept_breakdown(view.derived).time_ns[rows]
     count = np.maximum(np.bincount(place, minlength=pieces), 1)
     means = {
         name: np.rint(np.bincount(place, weights=parts[:, i], minlength=pieces) / count).astype(np.int64)[: len(first_of)]
@@ -43,7 +43,8 @@ def breakdown_means(view: JobView, *, by: By, first: int | None, last: int | Non
     }
 
 
-def _breakdown_of(derived: Derived) -> Breakdown:
+def kept_breakdown(derived: Derived) -> Breakdown:
+    """Breakdown of all steps of a job, made once for the jobs asked about last."""
     with _lock:
         for held in _last:
             if held[0] is derived.timeline:
