@@ -6,6 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -39,7 +40,7 @@ def verdicts(events: pa.Table, later_ns: int = 600 * SECOND) -> tuple[tuple[Mism
     found = find_mismatches(timeline)
     standstill = find_standstill(timeline, topology, reported_progress(events, timeline.trace), found)
     end = int(max(timeline.start_ns.max(), timeline.end_ns.max()))
-    receipts = receipts_of(events["received_ns"].to_numpy() * 0 + end)
+    receipts = receipts_of(events["received_ns"].to_numpy() * 0 + end, np.ones(len(events), dtype=bool))
     steps = find_steps(timeline, topology)
     return found, hang_at(timeline, standstill, silence_at(timeline, steps, receipts, end + later_ns, dumped=standstill.dumped))
 

@@ -92,5 +92,14 @@ def test_silence_while_nobody_could_reach_the_service_says_nothing():
 
 
 def test_receipts():
-    assert receipts_of(np.empty(0, dtype=np.int64)) is None
-    assert receipts_of(np.array([30, 10, 10, 20])) == Receipts(10, 30, 10)
+    assert receipts_of(np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)) is None
+    assert receipts_of(np.array([30, 10, 10, 20]), np.ones(4, dtype=bool)) == Receipts(10, 30, 10)
+    assert receipts_of(np.array([30, 10]), np.zeros(2, dtype=bool)) == Receipts(10, 30, 0)
+
+
+def test_what_is_said_of_a_hang_does_not_make_its_silence_usual():
+    """Stacks and open operations come after four seconds, dumps of finished ones after eight more; one second was the rhythm."""
+    work = np.arange(8) * SECOND
+    received = np.concatenate([work, [11 * SECOND, 19 * SECOND, 19 * SECOND]])
+    finished = np.concatenate([np.ones(8, dtype=bool), [False, False, True]])
+    assert receipts_of(received, finished) == Receipts(0, 19 * SECOND, SECOND)

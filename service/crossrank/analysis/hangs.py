@@ -33,20 +33,25 @@ _TOLD = 3
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """When a job's events were received, by the service's clock. gap_ns: usual time between two deliveries of one job."""
+    """When a job's events were received, by the service's clock. gap_ns: usual time between two deliveries of finished work."""
 
     first_ns: int
     last_ns: int
     gap_ns: int
 
 
-def receipts_of(received_ns: np.ndarray) -> Receipts | None:
-    """Receipts of the distinct times of receiving; None without any."""
-    times = np.unique(received_ns)
-    if len(times) == 0:
+def receipts_of(received_ns: np.ndarray, finished: np.ndarray) -> Receipts | None:
+    """Receipts of events by their times of receiving; None without any.
+
+    finished: [n] bool, the event is work that has ended. Only such events have a rhythm: the words of a job that stands still (open
+    operations, stacks, dumps) come after a silence, and that silence must not pass for what is usual. Hence also the largest gap
+    but one in a hundred, rounded down: of several gaps one alone is never the usual one.
+    """
+    if len(received_ns) == 0:
         return None
-    gaps = np.diff(times)
-    return Receipts(int(times[0]), int(times[-1]), int(np.quantile(gaps, 0.99)) if len(gaps) else 0)
+    gaps = np.diff(np.unique(received_ns[finished]))
+    usual = int(np.quantile(gaps, 0.99, method="lower")) if len(gaps) else 0
+    return Receipts(int(received_ns.min()), int(received_ns.max()), usual)
 
 
 def silence_at(

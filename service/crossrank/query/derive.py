@@ -136,10 +136,16 @@ def derive(
         index=SpanIndex.of(trace),
         mismatches=mismatches,
         standstill=find_standstill(timeline, shape, reported_progress(events, trace), mismatches),
-        receipts=receipts_of(pc.unique(events["received_ns"]).to_numpy()),
+        receipts=_receipts(events),
         joins=joined.counts,
         alignment_version=_alignment_version(previous, clocks, trace.domains),
     )
+
+
+def _receipts(events: pa.Table) -> Receipts | None:
+    said = pc.is_in(events["kind"], pa.array(["mark", "metric"]))
+    finished = pc.and_not(pc.is_valid(events["end_ns"]), said)
+    return receipts_of(events["received_ns"].to_numpy(), finished.to_numpy())
 
 
 def _alignment_version(previous: Derived | None, clocks: ClockMap, domains: tuple[str, ...]) -> int:
