@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
-from scipy.stats import chi2, f
+from scipy.special import chdtrc, fdtrc  # upper tails of the chi-square and F distributions; scipy.stats takes a second to load
 
 from crossrank.analysis.runs import adjust
 from crossrank.model.arrays import Float64Array
@@ -92,7 +92,7 @@ def _granger(x: Float64Array, y: Float64Array) -> tuple[float, float]:
     if rss_own <= 1e-12 * t or free < 1:
         return 0.0, 1.0
     statistic = ((rss_own - rss_both) / LAGS) / max(rss_both / free, 1e-300)
-    return float(np.sqrt(max(1 - rss_both / rss_own, 0.0))), float(f.sf(statistic, LAGS, free))
+    return float(np.sqrt(max(1 - rss_both / rss_own, 0.0))), float(fdtrc(LAGS, free, statistic))
 
 
 def _information(x: Float64Array, y: Float64Array) -> tuple[float, float]:
@@ -108,4 +108,4 @@ def _shared(x: Float64Array, y: Float64Array) -> tuple[float, float]:
     apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
     seen = joint > 0
     nats = float((joint[seen] * np.log(joint[seen] / apart[seen])).sum())
-    return nats, float(chi2.sf(2 * len(x) * nats, (_BINS - 1) ** 2))
+    return nats, float(chdtrc((_BINS - 1) ** 2, 2 * len(x) * nats))
