@@ -101,6 +101,15 @@ def _same_bytes(data: Any, a: Any, b: Any, size: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
+def neighbours_differ(offsets: Any, data: Any, out: Any) -> None:
+    """Says of each text whether it is another than the one before it; the first one is."""
+    for i in range(len(out)):
+        at, size = offsets[i], offsets[i + 1] - offsets[i]
+        same = i > 0 and size == at - offsets[i - 1] and _same_bytes(data, offsets[i - 1], at, size)
+        out[i] = not same
+
+
+@numba.njit(cache=True, nogil=True)
 def _add_column(total: Any, hashes: Any, valid: Any, seed: Any) -> None:
     """valid: one truth a row, or none at all where every row has a value."""
     for i in range(len(total)):
@@ -197,7 +206,7 @@ def _hashes(array: pa.Array) -> np.ndarray:
     """[n] uint64 hash of every value; anything where it is null."""
     kind = array.type
     if pa.types.is_string(kind):
-        return _hash_bytes(_offsets(array), _bytes_of(array.buffers()[2]))
+        return _hash_bytes(*text_buffers(array))
     if pa.types.is_list(kind):
         width = kind.value_type.bit_width // 8
         child = array.values
@@ -212,6 +221,11 @@ def _hashes(array: pa.Array) -> np.ndarray:
         return array.to_numpy(zero_copy_only=False).astype(np.uint64)
     values = raw_values(array)
     return values.view(np.uint64) if values.dtype == np.float64 else values.astype(np.int64).view(np.uint64)
+
+
+def text_buffers(array: pa.Array) -> tuple[Int32Array, np.ndarray]:
+    """([n + 1] offsets, bytes) of a string column."""
+    return _offsets(array), _bytes_of(array.buffers()[2])
 
 
 def _offsets(array: pa.Array) -> Int32Array:

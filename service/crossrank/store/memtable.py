@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from crossrank.model.arrays import Int32Array
-from crossrank.model.columns import EVENT_SCHEMA
+from crossrank.store.packed import PACKED_SCHEMA, packed, saved_bytes, unpacked
 from crossrank.store.source import TableSource
 
 
@@ -26,13 +26,14 @@ class Memtable:
         self.amends = 0
         self.size_bytes = 0
         self._lock = threading.Lock()
-        self._built = (0, EVENT_SCHEMA.empty_table())
+        self._built = (0, PACKED_SCHEMA.empty_table())
 
     def add(self, events: pa.Table, marks: Int32Array, amends: int, row_bytes: float) -> int:
         """Appends flagged rows and their marks; `amends` of them are marked AMENDS. Returns the bytes counted."""
-        size = int(len(events) * row_bytes) + marks.nbytes
+        rows = packed(events)
+        size = max(0, int(len(events) * row_bytes) - saved_bytes(events, rows)) + marks.nbytes
         self._marks.append(marks)
-        self._tables.append(events)
+        self._tables.append(rows)
         self.rows += len(events)
         self.amends += amends
         self.size_bytes += size
@@ -45,6 +46,10 @@ class Memtable:
 
     def table(self, count: int | None = None) -> pa.Table:
         """The first `count` additions (default all) as one table of contiguous columns."""
+        return unpacked(self.packed_table(count))
+
+    def packed_table(self, count: int | None = None) -> pa.Table:
+        """The same with `otel` packed, see `packed`."""
         count = len(self._tables) if count is None else count
         with self._lock:
             built, table = self._built
@@ -63,5 +68,5 @@ class Memtable:
 def _joined(tables: list[pa.Table]) -> pa.Table:
     kept = [t for t in tables if len(t)]
     if not kept:
-        return EVENT_SCHEMA.empty_table()
+        return PACKED_SCHEMA.empty_table()
     return kept[0].combine_chunks() if len(kept) == 1 else pa.concat_tables(kept).unify_dictionaries().combine_chunks()

@@ -102,7 +102,7 @@ class Sealer:
             self._wal.drop_below(frozen.wal_floor)
 
     def _write(self, facts: JobFacts, memtable: Memtable) -> SegmentInfo:
-        return write_segment(self._lake.folder, self.new_number(), condense(memtable.table(), memtable.marks()), facts)
+        return write_segment(self._lake.folder, self.new_number(), condense(memtable.packed_table(), memtable.marks()), facts)
 
     def new_number(self) -> int:
         """A number for a segment, given once."""
