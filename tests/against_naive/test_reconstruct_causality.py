@@ -5,9 +5,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crossrank.model.trace import trace_from_arrow
 from crossrank.reconstruct.causality import causal_index, cone, relation
 from crossrank.reconstruct.match import match
 from crossrank.reconstruct.order import replay
+from crossrank.simulate.config import JobConfig
+from crossrank.simulate.job import simulate
 from tests.support.events import collective, trace_of
 from tests.support.naive_order import happened_before
 from tests.support.random_jobs import random_rows
@@ -84,3 +87,32 @@ def test_a_collective_orders_what_came_before_and_after_it_on_other_ranks():
 def test_an_open_span_is_before_nothing():
     _, index, _ = prepared({"name": "hung", "at": (0, None)}, {"name": "later", "at": (10, 20)})
     assert relation(index, 0, 1).relation == "concurrent"
+
+
+def test_vectors_bound_the_search_and_change_no_answer():
+    config = JobConfig(dp=4, tp=4, pp=2, steps=6)
+    trace = trace_from_arrow(simulate(config, seed=911).events, job=config.job, attempt=0)
+    matches = match(trace)
+    index = causal_index(trace, matches, replay(trace, matches))
+    assert 0 < index.vectors.after.nbytes <= 32 * len(trace)
+    rng = np.random.default_rng(912)
+    for a in rng.integers(0, len(trace), 40).tolist():
+        reached = cone(index, a).entry
+        for b in rng.integers(0, len(trace), 50).tolist():
+            entry = reached[trace.lane[b]]
+            inside = entry >= 0 and index.place[2 * b] >= index.place[entry]
+            assert (relation(index, a, b).relation == "before") == inside
+    # Every vector says exactly where the cones of the past begin: the last stamp of each lane that reaches its gate.
+    marks = index.vectors
+    for m in rng.integers(0, len(marks.place), 20).tolist():
+        gate_end = index.stamps[marks.place[m]]
+        lane = int(rng.integers(index.lanes))
+        last = int(marks.after[marks.vector[m], lane])
+        own = np.flatnonzero((trace.lane == lane) & ~trace.is_open)
+        ends = index.place[2 * own + 1]
+        for near in (own[ends <= last][-1:], own[ends > last][:1]):
+            for a in near.tolist():
+                entry = cone(index, a).entry[trace.lane[gate_end // 2]]
+                comes_after = entry >= 0 and index.place[entry] <= marks.place[m]
+                on_own_lane = lane == trace.lane[gate_end // 2]
+                assert comes_after == (index.place[2 * a + 1] <= last) or on_own_lane

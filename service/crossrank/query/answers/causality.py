@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from crossrank.errors import BadParameter, NotFound
+from crossrank.query.causal_indexes import causal_index_of
 from crossrank.query.jobview import JobView, carried
-from crossrank.reconstruct.causality import causal_index, relation
 from crossrank.reconstruct.causality import cone as forward_cone
+from crossrank.reconstruct.causality import relation
 
 _ID_DIGITS = 16
 
@@ -18,7 +19,7 @@ def causality(view: JobView, a: str, b: str) -> dict[str, Any]:
     """GET /v1/jobs/{job}/causality. a, b: `span_id` or `rank:span_id`. Raises BadParameter, NotFound."""
     first, second = _span(view, a, "a"), _span(view, b, "b")
     timeline = view.derived.timeline
-    found = relation(causal_index(timeline.trace, timeline.matches, timeline.order), first, second)
+    found = relation(causal_index_of(timeline), first, second)
     spans = [_step(view, span) for span in found.path]
     return {"relation": found.relation, "path": [s["span_id"] for s in spans], "spans": spans, **carried(view)}
 
@@ -27,7 +28,7 @@ def cone(view: JobView, of: str, *, limit: int) -> dict[str, Any]:
     """GET /v1/jobs/{job}/causality/cone: where each lane first depends on the end of a span, earliest in causal order first."""
     span = _span(view, of, "of")
     timeline = view.derived.timeline
-    found = forward_cone(causal_index(timeline.trace, timeline.matches, timeline.order), span)
+    found = forward_cone(causal_index_of(timeline), span)
     entries = found.entry[found.entry >= 0]
     entries = entries[np.lexsort((entries, timeline.order.lamport[entries]))]
     shown = [{"lane": timeline.trace.lanes[timeline.trace.lane[e // 2]], "at": "end" if e % 2 else "start", **_step(view, e // 2)}
