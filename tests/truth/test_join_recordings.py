@@ -19,10 +19,12 @@ from crossrank.simulate.config import JobConfig
 from crossrank.simulate.job import simulate
 from tests.support.inprocess import InProcess
 from tests.support.pipeline import timeline_of
-from tests.support.server import Service, derived
 from tests.support.two_formats import COMM, dump_file, imported, rows_by_rank, trace_file
 
-GLOO = ("healthy_3d_w8", "slow_rank_3d_w8", "slow_loader_ddp_w4", "hang_ddp_w4", "desync_skip_ddp_w4", "desync_size_alldumps_w4")
+GLOO = (
+    "healthy_3d_w8", pytest.param("slow_rank_3d_w8", marks=pytest.mark.long), "slow_loader_ddp_w4", "hang_ddp_w4", "desync_skip_ddp_w4",
+    "desync_size_alldumps_w4",
+)  # fmt: skip
 
 
 @cache
@@ -158,7 +160,7 @@ def test_spans_that_name_no_group_join_only_where_one_group_can_be_meant():
     assert unsure.counts == {"join_order": 12}
 
 
-@pytest.mark.parametrize("seed", range(4, 10))
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 10))])
 def test_the_join_does_not_depend_on_the_order_of_the_events(seed: int):
     events = both(run(seed))
     shuffled = events.take(pa.array(np.random.default_rng(seed).permutation(len(events))))
@@ -188,15 +190,14 @@ def test_recorded_traces_and_dumps_of_one_run(recordings: Path, scenario: str):
 
 
 def test_imported_into_a_service_nothing_is_counted_twice(tmp_path: Path):
-    with Service(tmp_path / "data") as service, service.client() as client:
+    with InProcess(tmp_path / "data") as service:
         for rank, rows in run().items():
             for format_, body in (("kineto", trace_file(rows, rank)), ("flight_recorder", dump_file(rows))):
-                params: dict[str, Any] = {"format": format_, "job": "both", "rank": rank}
-                client.post("/v1/import", params=params, content=body).raise_for_status()
-        derived(client, "both")
-        summary = client.get("/v1/jobs/both").json()
-        entries = client.get("/v1/jobs/both/events", params={"kind": "collective", "limit": 1000}).json()["events"]
-        found = client.get("/v1/jobs/both/collectives", params={"limit": 10_000}).json()["collectives"]
+                service.post("/v1/import", body, "application/octet-stream", format=format_, job="both", rank=rank)
+        service.derive("both")
+        summary = service.get("/v1/jobs/both")
+        entries = service.get("/v1/jobs/both/events", kind="collective", limit=1000)["events"]
+        found = service.get("/v1/jobs/both/collectives", limit=10_000)["collectives"]
     assert summary["joins"] == {"joined": communications(run())}
     assert summary["unmatched"] == {}
     assert len(found) == len(truth(run()))
