@@ -1,6 +1,6 @@
 """What costs the job time, and what keeps us from knowing: findings of every class, each in one sentence with numbers.
 
-Order: what stops the job (mismatch); then causes that could be fixed (straggler, data_stall, jitter, slow_link), the
+Order: what stops the job (mismatch); then causes that could be fixed (straggler, straggler_host, data_stall, jitter, slow_link), the
 costliest first; then what the job's own structure costs (checkpoints, the pipeline's bubble, communication that nothing hides); then what limits the answers (missing ranks, clocks). Costs of different
 findings are each against the job as it was: fixing two of them may save less than their sum, when one hides the other.
 """
@@ -13,11 +13,13 @@ from crossrank.analysis.checkpoint_stall import checkpoint_stall
 from crossrank.analysis.doubts import clock_doubt
 from crossrank.analysis.excess import usual_step_ns
 from crossrank.analysis.exposed import exposed_communication
+from crossrank.analysis.imbalance import imbalance
 from crossrank.analysis.links import SlowLink, find_slow_links
 from crossrank.analysis.mismatches import find_mismatches
 from crossrank.analysis.pipeline_bubble import pipeline_bubble
 from crossrank.analysis.replay import ReplayGraph, build_replay, end_of_steps_ns, start_of_steps_ns
 from crossrank.analysis.steps import StepTable
+from crossrank.analysis.straggler_host import StragglerHost, explained, find_straggler_hosts
 from crossrank.analysis.wording import capital, duration, in_steps, numbers, rank_list, rank_name, share
 from crossrank.model.findings import Finding, FindingClass, Straggler
 from crossrank.model.timeline import Timeline
@@ -43,17 +45,21 @@ def find_bottlenecks(
         return ()
     usual_ns = usual_step_ns(timeline, steps.step)
     stops = _mismatches(find_mismatches(timeline) if mismatches is None else mismatches)
-    causes = [straggler_finding(s) for s in stragglers]
+    causes: list[Finding] = []
     structure: list[Finding] = []
     if len(steps) >= 2:
         graph = graph or build_replay(timeline)
         span_ns = end_of_steps_ns(graph, graph.recorded_ns, last) - start_of_steps_ns(graph, graph.recorded_ns, first)
+        hosts = find_straggler_hosts(graph, topology, steps.step, first, last)
+        stragglers = [s for s in stragglers if not explained(s, hosts)]
+        causes += [_host(h, span_ns) for h in hosts]
         links = find_slow_links(graph, graph.timeline, topology, steps.step, first, last)
         causes += [_link(link, topology, span_ns) for link in links]
         structure += _structure(graph, topology, first, last, span_ns)
         exposed = exposed_communication(graph, steps.step, first, last)
         if span_ns > 0 and exposed.cost_ns > _EXPOSED_SHARE * span_ns:
             structure.append(_exposed(exposed.cost_ns, exposed.steps, span_ns))
+    causes += [straggler_finding(s) for s in stragglers]
     causes.sort(key=lambda f: (-f.cost_ns, f.ranks))
     return tuple(stops + causes + structure + _missing(topology) + _clock(timeline, usual_ns))
 
@@ -75,6 +81,16 @@ def straggler_finding(s: Straggler) -> Finding:
         f" ({share(part)}); without it each of these steps would be about {duration(s.cost_per_step_ns)} shorter."
     )
     return Finding(class_, (s.rank,), None, s.steps, s.cost_ns, s.cost_error_ns, part, s.confidence, capital(sentence))
+
+
+def _host(h: StragglerHost, span_ns: int) -> Finding:
+    part = h.cost_ns / span_ns if span_ns else 0.0
+    phases = " and ".join(["its steps" if c.kind == "step" else c.name for c in h.causes[:3]])
+    sentence = (
+        f"{len(h.ranks)} ranks of host {h.host} ({numbers(h.ranks)}) were slow together in {phases} {in_steps(h.steps)}:"
+        f" {duration(h.cost_ns, h.cost_error_ns)} of {duration(span_ns)} ({share(part)}); look for what they share, not at one of them."
+    )
+    return Finding("straggler_host", h.ranks, None, h.steps, h.cost_ns, h.cost_error_ns, part, h.confidence, sentence)
 
 
 def _link(link: SlowLink, topology: Topology, span_ns: int) -> Finding:
@@ -103,7 +119,7 @@ def _exposed(cost_ns: int, steps: tuple[int, ...], span_ns: int) -> Finding:
 
 
 def _structure(graph: ReplayGraph, topology: Topology, first: int | None, last: int | None, span_ns: int) -> list[Finding]:
-    """Time that no rank is to blame for: checkpoints and the pipeline's bubble."""
+    """Time that no rank is to blame for: checkpoints, the pipeline's bubble, uneven stages."""
     told: list[Finding] = []
     stall = checkpoint_stall(graph, first, last, span_ns)
     if stall is not None:
@@ -122,6 +138,15 @@ def _structure(graph: ReplayGraph, topology: Topology, first: int | None, last: 
             f" bubble of an even pipeline is {share(bubble.schedule_share)} of its time."
         )
         told.append(Finding("pipeline_bubble", (), None, bubble.steps, bubble.wait_ns, 0, part, 0.95, sentence))
+    uneven = imbalance(graph, topology, first, last, span_ns)
+    if uneven is not None:
+        part = uneven.cost_ns / span_ns
+        sentence = (
+            f"The work is spread unevenly over the pipeline: stage {uneven.stage} ({rank_list(uneven.ranks)}) computes"
+            f" {share(uneven.excess)} more than the mean of the stages; spread evenly the job would be {duration(uneven.cost_ns)} of"
+            f" {duration(span_ns)} ({share(part)}) shorter at best."
+        )
+        told.append(Finding("imbalance", uneven.ranks, None, uneven.steps, uneven.cost_ns, 0, part, 0.95, sentence))
     return sorted(told, key=lambda f: -f.cost_ns)
 
 

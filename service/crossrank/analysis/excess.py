@@ -51,11 +51,18 @@ class PhaseCells:
     has_peers: bool  # compared with peers of the same step, not with its own history
 
 
-def work_cells(graph: ReplayGraph, timeline: Timeline, stage_of: dict[int, int], steps: Int64Array) -> list[PhaseCells]:
-    """Cells of every phase, per role. `stage_of`: role of each rank; `steps`: ascending step numbers to look at."""
+def work_cells(
+    graph: ReplayGraph, timeline: Timeline, stage_of: dict[int, int], steps: Int64Array, row_of: Int64Array | None = None
+) -> list[PhaseCells]:
+    """Cells of every phase, per role. `stage_of`: role of each row; `steps`: ascending step numbers to look at.
+
+    row_of: what each rank belongs to, -1 for nothing, when not ranks are compared but hosts, say.
+    """
     trace = timeline.trace
     spans = np.flatnonzero(~np.isin(trace.kind, _NOT_WORK) & (timeline.step_of != NO_STEP) & ~trace.is_open)
     spans = spans[np.isin(timeline.step_of[spans], steps)]
+    row = trace.rank if row_of is None else row_of[trace.rank]
+    spans = spans[row[spans] >= 0]
     if len(spans) == 0 or len(steps) < 2:
         return []
     width = len(trace.names) + 1
@@ -72,7 +79,7 @@ def work_cells(graph: ReplayGraph, timeline: Timeline, stage_of: dict[int, int],
     for i in np.sort(heaviest[longest[heaviest] >= max(least_ns, 1)]).tolist():
         kind, name = KINDS[int(codes[i]) // width], trace.names[int(codes[i]) % width]
         mine = spans[first[i] : ends[i]]
-        found += cells_of(kind, name, mine, graph.own_ns, trace.rank[mine], timeline.step_of[mine], stage_of, steps, least_ns)
+        found += cells_of(kind, name, mine, graph.own_ns, row[mine], timeline.step_of[mine], stage_of, steps, least_ns)
     return found
 
 

@@ -12,11 +12,13 @@ from typing import Literal
 
 FindingClass = Literal[
     "straggler",
+    "straggler_host",
     "data_stall",
     "jitter",
     "slow_link",
     "checkpoint_stall",
     "pipeline_bubble",
+    "imbalance",
     "exposed_communication",
     "hang",
     "mismatch",
