@@ -154,7 +154,15 @@ def test_a_reduced_heatmap_keeps_the_maximum(service):
     whole, small = ask(service, "/heatmap"), ask(service, "/heatmap", rows=3, columns=4)
     assert matrix(small["z"]).shape == (3, 4)
     assert matrix(small["z"]).max() == matrix(whole["z"]).max() == np.float32(whole["max_ns"])
-    assert small["steps"][0] == 0
+    assert (small["ranks"], small["steps"]) == ([0, 3, 6], [0, 3, 6, 9])
+    for row, first in enumerate(small["ranks"]):
+        for column, step in enumerate(small["steps"]):
+            block = matrix(whole["z"])[first : first + 3, step : step + 3]
+            assert small["who"][row][column] == first + int(block.max(axis=1).argmax())
+    assert whole["who"] is None
+    drawn = ask(service, "/figures/heatmap", rows=3)["data"][0]
+    assert "%{customdata}" in drawn["hovertemplate"]
+    assert set(drawn["customdata"][1][4:10]) == {SLOW}
     part = ask(service, "/heatmap", **{"from": 4, "to": 6})
     np.testing.assert_array_equal(matrix(part["z"]), matrix(whole["z"])[:, 4:7])
 

@@ -51,7 +51,12 @@ ANSWERS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "heatmap": (
         heatmap_figure,
-        {"ranks": [0, 1], "steps": [4, 5, 6], "z": typed(np.array([[0, 1e6, 0], [5e6, 9e6, np.nan]], dtype=np.float32))},
+        {
+            "ranks": [0, 1],
+            "steps": [4, 5, 6],
+            "who": None,
+            "z": typed(np.array([[0, 1e6, 0], [5e6, 9e6, np.nan]], dtype=np.float32)),
+        },
     ),
     "breakdown": (breakdown_figure, {"by": "step", "keys": [1, 2], "mean_ns": {"compute": [10**6, 2 * 10**6], "wait": [5, 6]}}),
     "clocks": (

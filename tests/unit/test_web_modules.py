@@ -109,11 +109,11 @@ def test_numbers_read_as_people_write_them():
     script = """
     import { change, duration, stretches, withError } from './core/words.js';
     console.log(JSON.stringify([
-      duration(47457208), duration(0), duration(null), duration(9259314806), duration(90e9), duration(750), change(-1500),
+      duration(47457208), duration(0), duration(null), duration(9259314806), duration(90e9), duration(5 * 3600e9), duration(16e15), duration(750), change(-1500),
       withError(379657664, 322819), withError(1117e6, 72e4), withError(0, 4e3), withError(2e9, 0), stretches([8, 9, 10, 12]), stretches([3]),
     ]));"""
     assert in_node(script) == [
-        "47.5 ms", "0 ns", "unknown", "9.3 s", "90 s", "750 ns", "−1.5 µs", "380 ± 0.32 ms",
+        "47.5 ms", "0 ns", "unknown", "9.3 s", "90 s", "5 h", "185 days", "750 ns", "−1.5 µs", "380 ± 0.32 ms",
         "1.12 s ± 720 µs", "0 ± 4 µs", "2 ± 0 s", "8–10, 12", "3",
     ]  # fmt: skip
 

@@ -107,6 +107,7 @@ class Heatmap(Carried):
     last_step: int | None
     unit: str
     z: TypedArray = Field(description="Delay in ns; NaN where nobody was seen.")
+    who: list[list[int]] | None = Field(description="The rank each cell's delay is of; null where a row is one rank.")
     max_ns: float | None
     hottest_rank: int | None = Field(description="The rank with most delay over the steps asked about; null without any.")
 

@@ -27,7 +27,9 @@ def heatmap_figure(answer: Answer, theme: Theme) -> Figure:
         "zmax": max(top, 1e-3),
         "colorscale": HEAT[theme],
         "colorbar": {"title": {"text": "ms", "side": "top"}, "thickness": 12, "outlinewidth": 0},
-        "hovertemplate": "rank %{y}, step %{x}: %{z:.2f} ms too long<extra></extra>",
+        "hovertemplate": f"rank %{{{'y' if answer['who'] is None else 'customdata'}}}, step %{{x}}: %{{z:.2f}} ms too long<extra></extra>",
         "hoverongaps": False,
     }
+    if answer["who"] is not None:
+        trace["customdata"] = answer["who"]
     return figure([trace], theme, xaxis=axis(theme, "step", showgrid=False), yaxis=axis(theme, "rank", showgrid=False))

@@ -18,6 +18,7 @@ export async function load(host, ask, build, { what = 'this' } = {}) {
     if (turns.get(host) === turn) paint(host, answer, build);
     return answer;
   } catch (fault) {
+    if (fault.name === 'AbortError') return null; // the view has been left
     if (turns.get(host) === turn) {
       forget(host);
       replace(host, failure(fault, what, () => load(host, ask, build, { what })));

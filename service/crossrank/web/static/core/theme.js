@@ -40,7 +40,15 @@ export function onTheme(listener) {
   return () => listeners.delete(listener);
 }
 
-/** The value of a CSS custom property, for charts and canvases. */
+/** The colour of a CSS custom property in the present theme, for charts and canvases; '' when there is none of that name. */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  if (getComputedStyle(document.documentElement).getPropertyValue(`--${name}`) === '') return '';
+  if (!probe.isConnected) {
+    probe.hidden = true;
+    document.body.append(probe);
+  }
+  probe.style.color = `var(--${name})`; // the property itself holds light-dark(…), which a canvas does not read
+  return getComputedStyle(probe).color;
 }
+
+const probe = document.createElement('span');

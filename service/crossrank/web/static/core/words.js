@@ -1,6 +1,6 @@
 // Numbers as people read them. Durations are ns in, three significant digits out, with the unit beside them.
 
-const UNITS = [[60e9, 'min'], [1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
+const UNITS = [[86400e9, 'days'], [3600e9, 'h'], [60e9, 'min'], [1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
 const WHOLE = new Intl.NumberFormat('en');
 
 /** 1234 -> '1,234'. */
@@ -15,7 +15,7 @@ export function plural(value, word, many = `${word}s`) {
 
 function unitOf(ns) {
   const size = Math.abs(ns);
-  return UNITS.find(([unit, name]) => size >= unit * (name === 'min' ? 3 : 1)) ?? UNITS.at(-1);
+  return UNITS.find(([unit, name]) => size >= unit * (unit >= 60e9 ? 3 : 1)) ?? UNITS.at(-1);
 }
 
 function digits(value) {

@@ -1,13 +1,14 @@
 // Does it hang, who holds it up and how is that known; and where ranks did not agree on what to call.
 
 import { sinceNs } from '../core/api.js';
-import { h } from '../core/dom.js';
+import { h, paint } from '../core/dom.js';
 import { absent, load } from '../core/load.js';
 import { count, duration, ranksText } from '../core/words.js';
 import { stateLink } from '../parts/shell.js';
 import { waitGraph } from '../parts/waitgraph.js';
 
 const ROWS_MOST = 200;
+const AGAIN_MS = 5000;
 const REASONS = {
   not_entered: 'has not entered', host_stopped: 'its host side stopped', device_stopped: 'its device stopped',
   desynchronised: 'called something else', deadlock: 'waits in a circle',
@@ -15,36 +16,65 @@ const REASONS = {
 
 /** Mounts the view; see main.js for what views are. */
 export function mount(host, context, start) {
-  const verdict = h('section', { class: 'stack', 'data-test': 'hang', id: 'hang' });
+  const head = h('div', { class: 'stack' });
+  const body = h('div', { class: 'stack' });
   const mismatches = h('div', { 'data-test': 'mismatches' });
-  host.append(verdict, h('section', { class: 'panel' }, h('header', {}, h('h2', {}, 'Calls that do not agree'), h('span', { class: 'hint' }, 'ranks of one group that called different things')), mismatches));
-  function draw({ job, attempt }) {
-    const ask = (part) => context.api.get(context.api.jobPath(job, part, { attempt }));
-    load(verdict, async () => coarse(await ask('hangs')), (answer) => tell(context, answer), { what: 'whether the job hangs' });
-    load(mismatches, async () => (await ask('mismatches')).mismatches, (found) => mismatchList(found), { what: 'the calls' });
+  host.append(h('section', { class: 'stack', 'data-test': 'hang', id: 'hang' }, head, body),
+    h('section', { class: 'panel' }, h('header', {}, h('h2', {}, 'Calls that do not agree'), h('span', { class: 'hint' }, 'ranks of one group that called different things')), mismatches));
+  const ended = new AbortController();
+  let next;
+
+  /** The verdict depends on the moment: while it hangs it is asked for again. Only the head has times in it and is written anew. */
+  async function judge(state) {
+    clearTimeout(next);
+    const answer = await context.api.get(context.api.jobPath(state.job, 'hangs', { attempt: state.attempt }), { signal: ended.signal });
+    paint(head, inWords(answer), headline);
+    if (answer.hung && !ended.signal.aborted) next = setTimeout(() => draw(context.state()), AGAIN_MS);
+    return lasting(answer);
+  }
+
+  function draw(state) {
+    load(body, () => judge(state), (answer) => tell(context, answer), { what: 'whether the job hangs' });
+    load(mismatches, async () => (await context.api.get(context.api.jobPath(state.job, 'mismatches', { attempt: state.attempt }))).mismatches,
+      (found) => mismatchList(found), { what: 'the calls' });
   }
   draw(start);
-  return { update: () => {}, refresh: draw };
+  return {
+    update: () => {},
+    refresh: draw,
+    destroy() {
+      ended.abort();
+      clearTimeout(next);
+    },
+  };
 }
 
-/** The answer without what changes each second: how long, in whole seconds only while it hangs. */
-function coarse({ hung, sentence, culprits, suspects, deadlock, waiting, collect, unseen, since_ns: since, now_ns: now, threshold_ns: threshold }) {
-  return { hung, sentence, culprits, suspects, deadlock, waiting, collect, unseen, threshold, forNs: hung && since !== null ? Math.floor(sinceNs(now, since) / 1e9) * 1e9 : null };
+/** What changes with every second. */
+function inWords({ hung, sentence, since_ns: since, now_ns: now }) {
+  return { hung, sentence, forNs: hung && since !== null ? Math.floor(sinceNs(now, since) / 1e9) * 1e9 : null };
+}
+
+/** What stays while nothing comes. */
+function lasting({ hung, culprits, suspects, deadlock, waiting, collect, unseen, threshold_ns: threshold }) {
+  return { hung, culprits, suspects, deadlock, waiting, collect, unseen, threshold };
+}
+
+function headline({ hung, sentence, forNs }) {
+  if (!hung) return [h('h1', {}, 'It does not hang'), h('p', { class: 'lead' }, sentence)];
+  return [h('h1', {}, forNs === null ? 'It hangs' : `It has been hanging for ${duration(forNs)}`),
+    h('p', { class: 'notice bad', 'data-test': 'hang-sentence' }, h('strong', {}, sentence))];
 }
 
 function tell(context, answer) {
-  const { hung, sentence, culprits, waiting, forNs, threshold, suspects, deadlock, collect, unseen } = answer;
+  const { hung, culprits, waiting, threshold, suspects, deadlock, collect, unseen } = answer;
   const rest = [
     unseen.length > 0 && h('p', { class: 'notice warn' }, `Nothing is known of ${ranksText(unseen)}.`),
     collect && h('p', { class: 'notice' }, h('strong', {}, 'What to collect next'), h('span', {}, collect)),
   ];
   if (!hung) {
-    return [h('h1', {}, 'It does not hang'), h('section', { class: 'panel' }, h('p', { class: 'lead' }, sentence),
-      h('p', { class: 'quiet' }, `It would count as a hang once something is open for longer than ${duration(threshold)}, which this job's own rhythm gives.`), rest)];
+    return [h('p', { class: 'quiet' }, `It would count as a hang once something is open for longer than ${duration(threshold)}, which this job's own rhythm gives.`), rest];
   }
   return [
-    h('h1', {}, forNs === null ? 'It hangs' : `It has been hanging for ${duration(forNs)}`),
-    h('p', { class: 'notice bad', 'data-test': 'hang-sentence' }, h('strong', {}, sentence)),
     culprits.length > 0 && h('section', { class: 'panel' }, h('header', {}, h('h2', {}, 'Who holds it up, and the proof')), culpritTable(context, culprits)),
     suspects.length > 0 && h('p', { class: 'notice warn' }, `At least one of ${ranksText(suspects)} holds the job up; the events do not say which.`),
     deadlock.length > 0 && h('p', { class: 'notice bad' }, `These wait for each other in a circle: ${[...deadlock, deadlock[0]].join(' → ')}.`),

@@ -7,6 +7,8 @@ import { findingList } from '../parts/findings.js';
 import { openFigure } from '../parts/figure.js';
 import { stateLink } from '../parts/shell.js';
 
+const HEAT_ROWS = 320; // as many rows of pixels as the chart has; a row of cells is one rank or the worst of a few
+
 /** Mounts the view; see main.js for what views are. */
 export function mount(host, context, start) {
   const { api, go } = context;
@@ -33,8 +35,8 @@ export function mount(host, context, start) {
   let sortedBy = 'step';
   const whole = (value) => Number.isInteger(value);
 
-  function pickCell({ x, y }) {
-    const rank = Number(/\d+/.exec(String(y))?.[0]);
+  function pickCell({ x, y, customdata }) {
+    const rank = customdata ?? Number(/\d+/.exec(String(y))?.[0]); // customdata: the one of several ranks that a row stands for
     if (whole(x) && whole(rank)) go({ view: 'timeline', step: x, rank, span: null, t0: null, t1: null, r0: null, r1: null });
   }
 
@@ -53,7 +55,7 @@ export function mount(host, context, start) {
       (found) => (found.length ? findingList(context, found) : absent('Nothing beyond noise and clock bounds.',
         'No rank, link or phase cost this range more than chance and the clocks allow for.')), { what: 'the findings' });
     charts.steps.show(api.jobPath(job, 'figures/steps', { attempt }));
-    charts.heatmap.show(api.jobPath(job, 'figures/heatmap', { attempt }));
+    charts.heatmap.show(api.jobPath(job, 'figures/heatmap', { attempt, rows: HEAT_ROWS * Math.ceil(devicePixelRatio || 1) }));
     charts.breakdown.show(api.jobPath(job, 'figures/breakdown', { from, to, by: sortedBy, attempt }));
     const window = from === undefined && to === undefined ? [null, null] : [(from ?? to) - 0.5, (to ?? from) + 0.5];
     charts.steps.range(...window);

@@ -23,13 +23,15 @@ export function mount(host, context, start) {
   async function drawWalk(state) {
     const { steps } = (await job.summary().catch(() => null)) ?? {};
     const first = steps?.first ?? null;
-    paint(walk, [state.step, first, steps?.last], () => {
+    paint(walk, [state.step, state.from, state.to, first, steps?.last], () => {
       if (first === null) return h('span', { class: 'quiet' }, 'No steps are known yet.');
       const to = (step, title, test) => step >= first && step <= steps.last && stateLink(context, { step, span: null, t0: null, t1: null }, { class: 'button', 'data-key': test, 'data-test': test }, title);
-      if (state.step === undefined) return [h('span', { class: 'quiet' }, 'The whole job.'), to(first, `Step ${first} →`, 'step-after')];
+      const isWhole = state.from === undefined && state.to === undefined;
+      const range = isWhole ? 'The whole job' : `Steps ${state.from ?? first}–${state.to ?? steps.last}`;
+      if (state.step === undefined) return [h('span', { class: 'quiet', 'data-test': 'timeline-range' }, range), to(state.from ?? first, `Step ${state.from ?? first} →`, 'step-after')];
       return [to(state.step - 1, `← Step ${state.step - 1}`, 'step-before'), h('strong', { 'data-test': 'timeline-step' }, `Step ${state.step}`), to(state.step + 1, `Step ${state.step + 1} →`, 'step-after'),
         stateLink(context, { view: 'why', span: null }, { class: 'button', 'data-key': 'to-why', 'data-test': 'to-why' }, `Why did step ${state.step} take so long?`),
-        h('button', { type: 'button', 'data-key': 'whole-job', 'data-test': 'whole-job', on: { click: () => go({ step: null, t0: null, t1: null }) } }, 'The whole job')];
+        h('button', { type: 'button', 'data-key': 'whole-job', 'data-test': 'whole-job', on: { click: () => go({ step: null, t0: null, t1: null }) } }, range)];
     });
   }
 
