@@ -29,8 +29,8 @@ GROUP_RANKS = 8
 
 
 def open_big(folder: Path) -> Store:
-    """The store with room for the identities of the whole job in memory, and without a floor for the disk."""
-    limits = Limits(disk_free_bytes=0, identities=1 << 27, memtable_bytes=4 << 30)
+    """The store, sealed by us alone and without a floor for the disk."""
+    limits = Limits(disk_free_bytes=0, memtable_bytes=4 << 30)
     return Store.open(folder, decode=nothing, limits=limits, counters=Counters(), now_ns=lambda: T0)
 
 

@@ -22,11 +22,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-from _big_job import JOB, STEP_NS, T0, fill, nothing, open_big
+from _big_job import JOB, STEP_NS, T0, fill, nothing, open_big, slices
 from _results import Results
 
 from crossrank.counters import Counters
 from crossrank.limits import Limits
+from crossrank.model.post import Admitted, Post
 from crossrank.query.derive import derive
 from crossrank.query.export import aligned_batches, parquet_stream
 from crossrank.store.filter import EventFilter
@@ -91,8 +92,9 @@ def export_all(snapshot: Snapshot) -> int:
     return sum(len(block) for block in parquet_stream(aligned_batches(view)))
 
 
-def measure(folder: Path, steps: int, rounds: int, results: Results) -> None:
+def measure(folder: Path, options: argparse.Namespace, results: Results) -> None:
     """All figures of a folder that has been filled."""
+    steps, rounds = options.steps, options.rounds
     pa.set_cpu_count(2)
     store = Store.open(
         folder,
@@ -109,7 +111,9 @@ def measure(folder: Path, steps: int, rounds: int, results: Results) -> None:
     short = EventFilter(from_ns=middle, to_ns=middle + 50_000_000)
     share = sizes["segment_rows"] / 50_000_000  # the demands are those of 50 M spans
     results.add("spans", sizes["segment_rows"], "spans")
-    results.add("on disk", sizes["segment_bytes"] / sizes["segment_rows"], "B/span", at_most=25)
+    stored = sizes["segment_bytes"] + sizes["identity_run_bytes"]
+    results.add("on disk, segments and identity runs", stored / sizes["segment_rows"], "B/span", at_most=25)
+    results.add("of these identity runs", sizes["identity_run_bytes"] / sizes["segment_rows"], "B/span")
     timed(results, "full per-rank breakdown", lambda: breakdown(snapshot), rounds, 3 * max(share, 0.1))
     timed(results, "match all collectives", lambda: match(snapshot), rounds, 4 * max(share, 0.1))
     timed(results, "1 rank x 2 s window", lambda: snapshot.events(columns, window), rounds, 0.1)
@@ -126,7 +130,30 @@ def measure(folder: Path, steps: int, rounds: int, results: Results) -> None:
     results.add(
         "resident memory with export, most", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, "MB", at_most=1000
     )
+    if options.resends:
+        resends(store, options.ranks, steps, options.spans, results)
     store.close()
+
+
+def resends(store: Store, ranks: int, steps: int, spans: int, results: Results) -> None:
+    """What it costs to tell new events from known ones beside everything stored, after a restart: batches of up to 64 ranks."""
+    batches = {
+        "first post of all, new": next(slices(ranks, steps, spans)),
+        "new": next(slices(ranks, steps + 1, spans)),
+        "resent from the first step": next(slices(ranks, 0, spans)),
+        "resent from the middle, again and again": next(slices(ranks, steps // 2, spans)),
+    }
+    for what, events in batches.items():
+        walls = []
+        for _ in range(3 if "again" in what else 1):
+            began = time.perf_counter()
+            post = Post("events", "", "", JOB, T0 + (steps + 2) * STEP_NS, b"")
+            receipt = store.append(post, Admitted(events)).result()
+            walls.append(time.perf_counter() - began)
+        known = receipt.duplicate == len(events)
+        assert known == ("resent" in what), (what, receipt)
+        results.add(f"events accepted or recognised, {what}", len(events) / median(walls) / 1e3, "k events/s")
+    results.add("event versions in memory to recognise resends", store.stats()["identities"], "versions")
 
 
 def make(folder: Path, ranks: int, steps: int, spans: int) -> None:
@@ -145,6 +172,7 @@ def main() -> None:
     parser.add_argument("--spans", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="made when absent, else measured as it is")
+    parser.add_argument("--resends", action="store_true", help="also post new and known events; the folder is changed by it")
     parser.add_argument("--make", action="store_true", help="only make the folder")
     options = parser.parse_args()
     if options.make:
@@ -156,7 +184,7 @@ def main() -> None:
             sizes = [f"--{k}={getattr(options, k)}" for k in ("ranks", "steps", "spans")]
             subprocess.run([sys.executable, __file__, "--make", f"--folder={folder}", *sizes], check=True)
         results = Results("store")
-        measure(folder, options.steps, options.rounds, results)
+        measure(folder, options, results)
     results.finish()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from crossrank.counters import Counters
 from crossrank.store.verify import verify
+from tests.support.campaigns import record
 from tests.support.disk import after_power_cut, seed_shadow, shim
 from tests.support.store_child import RESTART
 from tests.support.store_posts import T0, counted, open_store, put, row
@@ -23,7 +24,7 @@ needs_shim = pytest.mark.skipif(shim() is None, reason="no C compiler here: the 
 
 
 def child(*words, **more):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **({"LD_PRELOAD": str(shim())} if more else {}), **more}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'service'}", **({"LD_PRELOAD": str(shim())} if more else {}), **more}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.store_child", *map(str, words)],
         env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -81,6 +82,7 @@ def power_cycles(tmp_path, cycles, seed):
         folder = after
         acknowledged = check(folder, acks)
     assert acknowledged > 0
+    return acknowledged
 
 
 @needs_shim
@@ -91,7 +93,11 @@ def test_a_power_cut_loses_nothing_acknowledged(tmp_path):
 @needs_shim
 @pytest.mark.long
 def test_a_hundred_power_cuts_lose_nothing_acknowledged(tmp_path):
-    power_cycles(tmp_path, 100, 42)
+    acknowledged = power_cycles(tmp_path, 100, 42)
+    record(
+        "power cuts: all that was not synced is dropped, seals and compactions under way",
+        f"100 cuts, {acknowledged:,} events acknowledged, 0 lost, 0 doubled",
+    )
 
 
 @needs_shim
@@ -126,11 +132,13 @@ def swept(tmp_path, code, stride):
         first, restarts = int(re.search(r"restart from (\d+)", said)[1]), restarts + 1
         assert restarts < 100, said
     assert process.returncode == 0, said
-    assert int(re.search(r"(\d+) calls in all", said)[1]) > 60, said
+    calls = int(re.search(r"(\d+) calls in all", said)[1])
+    assert calls > 60, said
     assert verify(folder, now_ns=T0, progress=lambda *_: None).damage == []
     store = open_store(folder)
     assert put(store, [row(10**6)]).accepted == 1
     store.close()
+    return calls
 
 
 @needs_shim
@@ -143,4 +151,8 @@ def test_the_disk_failing_now_and_then_loses_nothing(tmp_path, code):
 @pytest.mark.long
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_the_disk_failing_at_any_call_of_any_library_loses_nothing(tmp_path, code):
-    swept(tmp_path, code, 1)
+    calls = swept(tmp_path, code, 1)
+    record(
+        f"{errno.errorcode[code]} at the n-th call to the disk, for every n, also inside DuckDB and the Parquet writer",
+        f"each of {calls} calls, 0 lost",
+    )

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.campaigns import record
 from tests.support.server import Service, derived
 
 WRITERS = 32
@@ -112,7 +113,12 @@ def test_kill_minus_nine_with_32_writers_and_resends(tmp_path):
 
 @pytest.mark.long
 def test_kill_minus_nine_200_times_with_32_writers_and_resends(tmp_path):
-    assert kill_cycles(tmp_path / "data", 200, 8) > 0
+    acknowledged = kill_cycles(tmp_path / "data", 200, 8)
+    assert acknowledged > 0
+    record(
+        "kill -9 at random moments, 32 writers, each batch sent 1 to 8 times",
+        f"200 kills, {acknowledged:,} events acknowledged, 0 lost, 0 doubled",
+    )
 
 
 def test_sigterm_under_load_loses_nothing_and_a_second_one_changes_nothing(tmp_path):

@@ -296,18 +296,23 @@ def test_a_log_larger_than_memory_is_replayed_in_pieces(tmp_path):
     store.close()
 
 
-def test_beyond_the_identity_bound_resends_are_merged_when_read(tmp_path):
+def test_a_resend_long_after_its_segment_is_recognised_though_memory_holds_only_what_is_not_sealed(tmp_path):
     folder = tmp_path / "data"
-    store = open_store(folder, identities=40)
+    store = open_store(folder, compact_segments=10**6)
     for start in range(0, 200, 20):
-        put(store, [row(i) for i in range(start, start + 20)], start + 1)
-    store.seal()
-    assert put(store, [row(0), row(199)], 500).accepted == 1, "the first is forgotten, the last is not"
+        put(store, [row(i, start=i) for i in range(start, start + 20)], start + 1)
+        store.seal()
+    assert store.stats()["identities"] <= 40, "those of the last two seals"
     for _ in range(2):
-        assert [s[1] for s in spans(store.snapshot("j").events())] == list(range(200))
-        assert store.snapshot("j").events(["name"], EventFilter(span_ids=((0).to_bytes(8, "big"),))).num_rows == 1
+        again = put(store, [row(0), row(199, start=199), row(57, start=57), row(20, start=7), row(21, start=21, end=None)], 500)
+        assert (again.accepted, again.conflict) in {(1, 1), (0, 0)}, "only another content is new, and only the first time"
+        found = spans(store.snapshot("j").events())
+        assert [s[1] for s in found] == list(range(200))
+        assert found[20][2] == 7
+        assert not store._jobs.facts("j").forgot
         store.close()
-        store = open_store(folder, identities=40)
+        store = open_store(folder)
+    assert store.tallies("j") == {"accepted": 201, "duplicate": 9, "conflict": 1}
     store.close()
 
 

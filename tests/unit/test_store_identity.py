@@ -1,14 +1,11 @@
 """Resends are recognised: the rules of relation, growth of the table, and what happens at the memory bound."""
 
-import itertools
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from crossrank.store.content import CLOSED, END, OPEN, forms, identity_keys, marks
 from crossrank.store.identity import AMENDING, CONFLICTING, DUPLICATE, NEW, IdentityTable
-from crossrank.store.remembered import Remembered
 from tests.support.store_posts import row, table
 
 
@@ -93,25 +90,20 @@ def test_marks_are_part_of_the_segment_format_and_must_not_change():
     assert marks(events).tolist() == [-179200813, -636611703]
 
 
-def test_idle_tables_are_dropped_and_rebuilt_but_busy_ones_forget_their_older_half():
-    now = itertools.count(0, 10)
-    stored = {"a": np.arange(1, 101), "b": np.arange(1, 1)}
+def test_the_table_forgets_what_the_seal_before_the_last_one_wrote():
+    one = IdentityTable()
+    for first in (0, 100, 200):
+        assert (one.classify(np.arange(first, first + 50), np.full(50, C1, np.int32)) == NEW).all()
+        one.rotate()
+        assert len(one) == 50
+    assert (one.classify(np.arange(200, 250), np.full(50, C1, np.int32)) == DUPLICATE).all()
+    assert one.unseen(np.array([0, 210, 999]), np.full(3, C1, np.int32)).tolist() == [0, 2]
+    assert one.unseen(np.array([0, 210, 999]), np.full(3, C2, np.int32)).tolist() == [0, 1, 2], "another version is to be looked up"
 
-    def hand_over(job, take):
-        take(stored[job], np.full(len(stored[job]), C1, np.int32))
-        return True
 
-    held = Remembered(150, hand_over, lambda: next(now))
-    assert (held.table("a").classify(np.arange(1, 101), np.full(100, C1, np.int32)) == DUPLICATE).all()
-    for start in range(0, 400, 40):  # busy together: the bigger one forgets
-        held.table("a")
-        held.table("b").classify(np.arange(start, start + 40), np.full(40, C1, np.int32))
-        held.keep_bound()
-        assert len(held) <= 150
-    assert held.take_forgotten() == {"a", "b"}
-    held = Remembered(150, hand_over, itertools.count(0, 400_000_000_000).__next__)
-    held.table("a")
-    held.table("b").classify(np.arange(100), np.full(100, C1, np.int32))
-    held.keep_bound()
-    assert held.take_forgotten() == set(), "the idle table could be dropped instead"
-    assert (held.table("a").classify(np.arange(1, 101), np.full(100, C1, np.int32)) == DUPLICATE).all()
+def test_versions_in_segments_count_like_those_in_the_table():
+    keys, mark = np.array([1, 2, 3, 4, 5]), np.array([C1, C1, O1, E1, C1], np.int32)
+    stored = np.array([1, 2, 3, 4]), np.array([C1, C2, C1, O1], np.int32)
+    one = IdentityTable()
+    assert one.classify(keys, mark, stored).tolist() == [DUPLICATE, CONFLICTING, DUPLICATE, AMENDING, NEW]
+    assert one.classify(keys, mark, stored).tolist() == [DUPLICATE] * 5

@@ -16,7 +16,9 @@ from typing import Final
 import pyarrow as pa
 
 from crossrank.store.condense import recondense
+from crossrank.store.content import identity_keys
 from crossrank.store.facts import JobFacts
+from crossrank.store.identity_runs import IdentityRuns
 from crossrank.store.segment import SEGMENT_SCHEMA, SegmentInfo, write_segment
 from crossrank.store.source import SegmentFile
 
@@ -52,10 +54,12 @@ def _tier(segment: SegmentFile) -> int:
 
 
 def write_compacted(
-    lake: Path, run: Sequence[SegmentFile], facts: JobFacts, *, merged: bool, number: Callable[[], int]
+    lake: Path, run: Sequence[SegmentFile], facts: JobFacts, runs: IdentityRuns, *, merged: bool, number: Callable[[], int]
 ) -> SegmentInfo:
     """Writes the segment that replaces the run. merged: see `recondense`. Raises DamagedSegment or OSError; nothing is left then."""
     tables = [t for segment in run for t in segment.whole()]
     rows = recondense(pa.concat_tables(t.cast(SEGMENT_SCHEMA) for t in tables).unify_dictionaries().combine_chunks(), merged=merged)
     covers = (min(s.info.covers_from for s in run), max(s.info.covers_to for s in run))
-    return write_segment(lake, number(), rows, facts, covers=covers)
+    info = write_segment(lake, number(), rows, facts, covers=covers)
+    runs.add(info, identity_keys(rows, runs.salt))
+    return info

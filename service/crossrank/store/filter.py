@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossrank.model.arrays import BoolArray
-from crossrank.store.content import one_chunk
+from crossrank.store.content import one_chunk, raw_values, valid_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ class EventFilter:
             return None
         keep = np.ones(len(events), np.bool_)
         for test in tests:
-            keep &= one_chunk(pc.fill_null(test, fill_value=False)).to_numpy(zero_copy_only=False)
+            known = isinstance(test, np.ndarray)
+            keep &= test if known else one_chunk(pc.fill_null(test, fill_value=False)).to_numpy(zero_copy_only=False)
         return keep
 
     def may_match(self, low: dict[str, Any], high: dict[str, Any]) -> bool:
@@ -106,12 +107,12 @@ def _ends(values: Sequence[int] | None) -> tuple[int | None, int | None]:
     return (min(values), max(values)) if values else (None, None)
 
 
-def _word_in(column: pa.ChunkedArray | pa.Array, words: Sequence[str]) -> pa.Array:
-    """Membership of a dictionary-coded column, decided once per distinct word."""
+def _word_in(column: pa.ChunkedArray | pa.Array, words: Sequence[str]) -> BoolArray:
+    """[n] membership of a dictionary-coded column, decided once per distinct word; looked up by numpy, much faster than `take`."""
     coded = one_chunk(column)
-    wanted = pc.is_in(coded.dictionary, pa.array(words, pa.string()))
-    return (
-        pc.fill_null(wanted.take(coded.indices), fill_value=False)
-        if len(coded.dictionary)
-        else pa.array(np.zeros(len(coded), np.bool_))
-    )
+    among = pc.is_in(coded.dictionary, pa.array(words, pa.string())).to_numpy(zero_copy_only=False)
+    codes = raw_values(coded.indices)
+    if coded.null_count:
+        codes = np.where(valid_rows(coded.indices), codes, len(among))
+    wanted: BoolArray = np.append(among.astype(np.bool_), False)[codes]
+    return wanted

@@ -11,10 +11,8 @@ For each row, in log order:
              after the other half                       -> AMENDS (completes it)
     otherwise                                           -> NEW
 
-The table is a cache that can be built again from the segments and the memtable at any time. Its memory is bounded: tables of
-idle jobs are dropped first (and rebuilt when the job is posted to again); if active jobs together still hold more than the
-bound, the biggest forgets the older half of what it saw. Only then can a resend pass as new; such a job is marked, and every
-read of it merges by full identity, so that answers stay right even so.
+The table holds what is not in segments yet: a generation since the last seal began, and the one before, which that seal writes. So it is
+as small as the memtables. What is in segments is looked up there (see `remembered`) and given to `classify` with each batch.
 """
 
 from __future__ import annotations
@@ -36,6 +34,8 @@ _VERSIONS_MAX: Final = 16  # marks remembered per identity; further ones count a
 _FILL: Final = 0.6  # rehash when fuller: probe sequences stay short
 _FIRST_SLOTS: Final = 1 << 10
 _HALVES: Final = (1 << OPEN) | (1 << END)
+Versions = tuple[Int64Array, Int32Array]  # keys and marks, row by row
+NO_VERSIONS: Final[Versions] = (np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -68,8 +68,10 @@ def _relation(form: Any, forms: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def _classify(keys: Any, seen: Any, old_keys: Any, old_seen: Any, key: Any, mark: Any, out: Any) -> Any:
-    """Classifies rows in order and remembers them; returns how many marks were added."""
+def _classify(
+    keys: Any, seen: Any, old_keys: Any, old_seen: Any, far_keys: Any, far_seen: Any, key: Any, mark: Any, out: Any
+) -> Any:
+    """Classifies rows in order and remembers them; returns how many marks were added. old, far: further tables to look into."""
     added = 0
     for i in range(len(key)):
         found, forms, versions, slot = _look_up(keys, seen, key[i], mark[i])
@@ -77,11 +79,21 @@ def _classify(keys: Any, seen: Any, old_keys: Any, old_seen: Any, key: Any, mark
             found, old_forms, old_versions, _ = _look_up(old_keys, old_seen, key[i], mark[i])
             forms |= old_forms
             versions += old_versions
+        if not found and len(far_keys) > 1:
+            found, far_forms, far_versions, _ = _look_up(far_keys, far_seen, key[i], mark[i])
+            forms |= far_forms
+            versions += far_versions
         out[i] = DUPLICATE if found else _relation(mark[i] & FORM_BITS, forms)
         if out[i] != DUPLICATE and versions < _VERSIONS_MAX:
             keys[slot], seen[slot] = key[i], mark[i]
             added += 1
     return added
+
+
+@numba.njit(cache=True, nogil=True)
+def _unseen(keys: Any, seen: Any, old_keys: Any, old_seen: Any, key: Any, mark: Any, out: Any) -> None:
+    for i in range(len(key)):
+        out[i] = not _look_up(keys, seen, key[i], mark[i])[0] and not _look_up(old_keys, old_seen, key[i], mark[i])[0]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -99,7 +111,7 @@ def _remember(keys: Any, seen: Any, key: Any, mark: Any) -> Any:
 
 
 class IdentityTable:
-    """The marks seen of one job's identities, in two generations so that the older half can be forgotten at once."""
+    """The marks received of one job's identities since the seal before the last one began."""
 
     def __init__(self) -> None:
         self._keys, self._seen = _slots(_FIRST_SLOTS)
@@ -110,25 +122,31 @@ class IdentityTable:
     def __len__(self) -> int:
         return self._count + self._old_count
 
-    def classify(self, keys: Int64Array, marks: Int32Array) -> Int8Array:
-        """[n] NEW, DUPLICATE, AMENDING or CONFLICTING for rows in log order; they are remembered for the next call."""
+    def unseen(self, keys: Int64Array, marks: Int32Array) -> Int64Array:
+        """The rows that are not exact copies of what is in the table: those to be looked up in segments."""
+        out = np.empty(len(keys), np.bool_)
+        _unseen(self._keys, self._seen, self._old_keys, self._old_seen, keys, marks, out)
+        return np.flatnonzero(out)
+
+    def classify(self, keys: Int64Array, marks: Int32Array, stored: Versions = NO_VERSIONS) -> Int8Array:
+        """[n] NEW, DUPLICATE, AMENDING or CONFLICTING for rows in log order; they are remembered for the next call.
+
+        stored: (keys, marks) of versions of these identities that are in segments; a mark 0 says nothing.
+        """
         self._make_room(len(keys))
+        far_keys, far_seen = _slots(1)
+        if len(stored[0]):
+            far_keys, far_seen = _slots(1 << (2 * len(stored[0])).bit_length())
+            _remember(far_keys, far_seen, *stored)
         out = np.empty(len(keys), np.int8)
-        self._count += _classify(self._keys, self._seen, self._old_keys, self._old_seen, keys, marks, out)
+        self._count += _classify(self._keys, self._seen, self._old_keys, self._old_seen, far_keys, far_seen, keys, marks, out)
         return out
 
-    def remember(self, keys: Int64Array, marks: Int32Array) -> None:
-        """Takes in rows that were stored before."""
-        self._make_room(len(keys))
-        self._count += _remember(self._keys, self._seen, keys, marks)
-
-    def forget_older(self) -> bool:
-        """Drops the older generation; what was current becomes the older one. True if anything was forgotten."""
-        forgot = self._old_count > 0
+    def rotate(self) -> None:
+        """A seal begins: the generation that the seal before it has written is forgotten."""
         self._old_keys, self._old_seen, self._old_count = self._keys, self._seen, self._count
         self._keys, self._seen = _slots(_FIRST_SLOTS)
         self._count = 0
-        return forgot
 
     def _make_room(self, rows: int) -> None:
         slots = len(self._keys)
@@ -140,5 +158,5 @@ class IdentityTable:
             self._keys, self._seen = keys, seen
 
 
-def _slots(count: int) -> tuple[Int64Array, Int32Array]:
+def _slots(count: int) -> Versions:
     return np.zeros(count, np.int64), np.zeros(count, np.int32)

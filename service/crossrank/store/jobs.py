@@ -22,9 +22,10 @@ from crossrank.model.post import Post, Receipt, Rejection
 from crossrank.store.content import identity_keys, marks, one_chunk, raw_values
 from crossrank.store.facts import EXPIRED, Frozen, JobEntry, JobFacts, Part, Tally
 from crossrank.store.identity import AMENDING, CONFLICTING, DUPLICATE
+from crossrank.store.identity_runs import IdentityRuns
 from crossrank.store.memtable import Memtable
 from crossrank.store.merge import AMENDS, CONFLICT, column_values, replaced
-from crossrank.store.remembered import Remembered, Take
+from crossrank.store.remembered import Remembered
 from crossrank.store.snapshot import Hold, Pins, Snapshot
 from crossrank.store.source import SegmentFile
 
@@ -52,14 +53,16 @@ class Job:
 class Jobs:
     """All jobs. `lock` guards every field; it is held for short times only."""
 
-    def __init__(self, *, pins: Pins, salt: int, identities_max: int, jobs_max: int, monotonic_ns: Callable[[], int]) -> None:
-        """pins: keep files that are read. salt: of the identity keys, chosen at each start. *_max: bounds on memory."""
+    def __init__(
+        self, *, pins: Pins, runs: IdentityRuns, identity_groups: int, jobs_max: int, monotonic_ns: Callable[[], int]
+    ) -> None:
+        """pins: keep files that are read. runs: of the segments. identity_groups, jobs_max: bounds on memory."""
         self._pins = pins
         self.lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
-        self._salt = salt
+        self._salt = runs.salt
         self._jobs_max = jobs_max
-        self._remembered = Remembered(identities_max, self._stored_identities, monotonic_ns)
+        self._remembered = Remembered(runs, groups_max=identity_groups, segments=self._segments_of, hold=self._hold_if_unchanged)
         self._versions = itertools.count(1)
         self._monotonic_ns = monotonic_ns
         self.memtable_bytes = 0
@@ -104,7 +107,7 @@ class Jobs:
         total = Counter[str]()
         for part in parts:
             job = self._job(part.job)
-            relation = self._remembered.table(part.job).classify(part.keys, part.marks)
+            relation = self._remembered.classify(part)
             rows, row_marks, amends = _flagged(part, relation)
             conflicts = int(np.count_nonzero(relation == CONFLICTING))
             counts = {"accepted": len(rows), "duplicate": len(relation) - len(rows), "conflict": conflicts}
@@ -116,7 +119,6 @@ class Jobs:
                 self._note(job, counts, part.attempts, post.received_ns)
         self._reject(rejections, post)
         self._note_record()
-        self._remembered.keep_bound()
         self._mark_forgotten()
         return Receipt(total["accepted"], total["duplicate"], total["conflict"])
 
@@ -216,6 +218,7 @@ class Jobs:
 
     def freeze(self, wal_floor: int) -> Frozen:
         """Moves every memtable aside to be sealed; only for the thread that owns the log order, at a file boundary."""
+        self._remembered.rotate()
         with self.lock:
             self.unsealed_since_ns = None
             changed = {name: job for name, job in self._jobs.items() if job.changed}
@@ -280,17 +283,13 @@ class Jobs:
         """Marks held in memory."""
         return len(self._remembered)
 
-    def _stored_identities(self, name: str, take: Take) -> bool:
-        """Hands over keys and marks of all stored rows of a job; False when a segment could not be read."""
+    def _segments_of(self, name: str) -> tuple[SegmentFile, ...]:
         with self.lock:
-            job = self._jobs[name]
-            segments, memtables = job.segments, [m for m in (job.sealing, job.memtable) if m is not None]
-            held = self.hold(segments)
-        readable = [segment.give_identities(self._salt, take) for segment in segments]
-        for memtable in memtables:
-            take(identity_keys(memtable.table(), self._salt), memtable.marks())
-        del held
-        return all(readable)
+            return self._jobs[name].segments
+
+    def _hold_if_unchanged(self, name: str, segments: tuple[SegmentFile, ...]) -> Hold | None:
+        with self.lock:
+            return self.hold(segments) if self._jobs[name].segments is segments else None
 
     def _mark_forgotten(self) -> None:
         for name in self._remembered.take_forgotten():

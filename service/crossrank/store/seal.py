@@ -21,7 +21,9 @@ from pathlib import Path
 from crossrank.counters import Counters
 from crossrank.errors import StoreUnavailable
 from crossrank.store.condense import condense
+from crossrank.store.content import identity_keys
 from crossrank.store.facts import Frozen, JobFacts
+from crossrank.store.identity_runs import IdentityRuns
 from crossrank.store.jobs import Jobs
 from crossrank.store.lake import Lake
 from crossrank.store.memtable import Memtable
@@ -34,10 +36,13 @@ from crossrank.store.wal import Wal
 class Sealer:
     """Seals a store. `lock` is held during a seal; whoever changes segments or the catalog otherwise takes it too."""
 
-    def __init__(self, jobs: Jobs, lake: Lake, wal: Wal, pins: Pins, counters: Counters, *, next_segment: int) -> None:
+    def __init__(
+        self, jobs: Jobs, lake: Lake, wal: Wal, pins: Pins, runs: IdentityRuns, counters: Counters, *, next_segment: int
+    ) -> None:
         """next_segment: the first number that no segment was ever given."""
         self.lock = threading.RLock()
         self._jobs, self._lake, self._wal, self._pins, self._counters = jobs, lake, wal, pins, counters
+        self._runs = runs
         self._next_segment = next_segment
         self._pending: Frozen | None = None
         self._written: dict[str, SegmentInfo] = {}  # of the pending seal
@@ -78,6 +83,7 @@ class Sealer:
         self._lake.remove(self._removed)
         self._removed.clear()
         self._pins.doom(files)
+        self._runs.drop([s.info for s in segments])
 
     def _finish(self) -> None:
         frozen = self._pending
@@ -102,7 +108,10 @@ class Sealer:
             self._wal.drop_below(frozen.wal_floor)
 
     def _write(self, facts: JobFacts, memtable: Memtable) -> SegmentInfo:
-        return write_segment(self._lake.folder, self.new_number(), condense(memtable.packed_table(), memtable.marks()), facts)
+        rows = condense(memtable.packed_table(), memtable.marks())
+        info = write_segment(self._lake.folder, self.new_number(), rows, facts)
+        self._runs.add(info, identity_keys(rows, self._runs.salt))
+        return info
 
     def new_number(self) -> int:
         """A number for a segment, given once."""

@@ -25,6 +25,7 @@ from crossrank.store.merge import AMENDS, column_values
 from crossrank.store.segment import SEGMENT_FORMAT, SEGMENT_SCHEMA, SegmentInfo, file_crc
 
 _NO_KEYS: Final[Int64Array] = np.zeros(0, np.int64)
+_ANY_TIME: Final = (-(2**63), 2**63 - 1)
 
 
 class Source(Protocol):
@@ -120,29 +121,35 @@ class SegmentFile:
         """Everything in the file, as it stands there."""
         return self._groups(SEGMENT_SCHEMA.names, EventFilter())
 
-    def give_identities(self, salt: int, take: Callable[[Int64Array, Int32Array], None]) -> bool:
-        """Hands keys and marks of all versions in the file to `take`; False, instead of a fault, when it is damaged."""
-        try:
-            for table in self._groups([*KEY_COLUMNS, "marks"], EventFilter()):
-                lists = one_chunk(table.column("marks"))
-                versions = lists.value_lengths().to_numpy(zero_copy_only=False)
-                take(np.repeat(identity_keys(table, salt), versions), lists.flatten().to_numpy(zero_copy_only=False))
-        except DamagedSegment:
-            return False
-        return True
+    def group_starts(self) -> list[tuple[int, int]]:
+        """Earliest and latest start in each row group, in order; (1, 0) where no row has one."""
+        with _Reading(self) as file:
+            return [_starts(file.metadata.row_group(group)) for group in range(file.num_row_groups)]
+
+    def identities(self, group: int, salt: int) -> tuple[Int64Array, Int32Array]:
+        """Keys and marks of all versions in a row group."""
+        with _Reading(self) as file:
+            table = file.read_row_group(group, columns=[*KEY_COLUMNS, "marks"])
+        lists = one_chunk(table.column("marks"))
+        versions = lists.value_lengths().to_numpy(zero_copy_only=False)
+        return np.repeat(identity_keys(table, salt), versions), lists.flatten().to_numpy(zero_copy_only=False)
 
     def _groups(self, columns: Sequence[str], where: EventFilter) -> Iterator[pa.Table]:
         with _Reading(self) as file:
             groups = [g for g in range(file.num_row_groups) if where.may_match(*_bounds(file.metadata.row_group(g)))]
             if where.trace_id is not None and groups:
                 groups = self._holding_trace(file, groups, where.trace_id)
-            deciding = [c for c in columns if c in where.columns()]
+            decides = where.columns()
+            deciding, others = [c for c in columns if c in decides], [c for c in columns if c not in decides]
             for group in groups:
-                if deciding and len(deciding) < len(columns):  # most row groups hold nothing: their other columns are not read
-                    keep = where.mask(file.read_row_group(group, columns=deciding))
-                    if keep is not None and not keep.any():
-                        continue
-                yield file.read_row_group(group, columns=list(columns))
+                if not deciding or not others:
+                    yield file.read_row_group(group, columns=list(columns))
+                    continue
+                decided = file.read_row_group(group, columns=deciding)
+                keep = where.mask(decided)
+                if keep is None or keep.any():  # most row groups hold nothing: their other columns are not read
+                    rest = file.read_row_group(group, columns=others)
+                    yield pa.table({c: (decided if c in decides else rest).column(c) for c in columns}, _schema_of(columns))
 
     def _holding_trace(self, file: pq.ParquetFile, groups: Sequence[int], trace_id: bytes) -> list[int]:
         """The row groups that may hold spans of a trace, by their Bloom filters."""
@@ -208,10 +215,21 @@ class _Reading:
         return DamagedSegment(reason)
 
 
+def _schema_of(columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([SEGMENT_SCHEMA.field(c) for c in columns])
+
+
 def _amended(table: pa.Table) -> Int64Array:
     rows = column_values(table, "flags") & AMENDS != 0
     keys: Int64Array = np.unique(identity_keys(table, 0)[rows])
     return keys
+
+
+def _starts(group: Any) -> tuple[int, int]:
+    stats = group.column(SEGMENT_SCHEMA.get_field_index("start_ns")).statistics  # the columns before it have one leaf each
+    if stats is None:
+        return _ANY_TIME
+    return (stats.min, stats.max) if stats.has_min_max else (1, 0)
 
 
 def _bounds(group: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,6 +3,7 @@
     <data>/lock            one process at a time                        lock
     <data>/wal/            requests as received, before the answer      wal, group_commit, replay
     <data>/lake/           sealed segments, one job each                condense, segment, source
+    <data>/identities/     which identities segments hold; a cache      identity_runs
     <data>/catalog.duckdb  which segments count; a rebuildable cache    lake, migrate
     <data>/quarantine/     damaged files, for a person to look at
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -33,6 +33,7 @@ from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.model.post import Admitted, Post, Receipt
 from crossrank.store.facts import JobEntry
 from crossrank.store.group_commit import GroupCommit
+from crossrank.store.identity_runs import IdentityRuns
 from crossrank.store.jobs import Jobs
 from crossrank.store.lake import Contents, Lake
 from crossrank.store.lock import FolderLock
@@ -110,16 +111,19 @@ class Store:
         self._remove_orphans(contents)
         self._lake.tidy()
         self._pins = Pins()
+        self._runs = IdentityRuns(self._folder, contents.segments)
         self._jobs = Jobs(
             pins=self._pins,
-            salt=secrets.randbits(64),
-            identities_max=limits.identities,
+            runs=self._runs,
+            identity_groups=limits.identity_groups,
             jobs_max=limits.jobs,
             monotonic_ns=monotonic_ns,
         )
         self._jobs.load(contents.jobs, [segment_file(self._lake.folder, s, counters) for s in contents.segments])
-        self._sealer = Sealer(self._jobs, self._lake, self._wal, self._pins, counters, next_segment=contents.next_segment)
-        self._upkeep = Upkeep(self._jobs, self._lake, self._sealer, self._pins, counters, limits)
+        self._sealer = Sealer(
+            self._jobs, self._lake, self._wal, self._pins, self._runs, counters, next_segment=contents.next_segment
+        )
+        self._upkeep = Upkeep(self._jobs, self._lake, self._sealer, self._pins, self._runs, counters, limits)
         self._upkeep_lock = threading.Lock()
         self._opened_ns = self._now_ns() - monotonic_ns()  # of a clock that started right and then does not jump
         replay(self._wal, counters, floor=contents.wal_floor, enter=self._replay_post, after_file=self._seal_replayed)
@@ -287,6 +291,8 @@ class Store:
                 self._counters.set(name, value)
         self.expire(self._opened_ns + monotonic_ns())
         self.compact()
+        with self._upkeep_lock:
+            self._upkeep.merge_runs(lambda: not self._closed)
 
     def seal(self) -> None:
         """Writes everything in memory to segments now. Raises StoreUnavailable; nothing is lost then."""
@@ -334,6 +340,7 @@ class Store:
             "segments": len(segments),
             "segment_rows": sum(s.info.rows for s in segments),
             "segment_bytes": sum(s.info.size_bytes for s in segments),
+            "identity_run_bytes": self._runs.size_bytes,
         }
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from crossrank.counters import Counters
 from crossrank.errors import NotFound, StoreUnavailable
 from crossrank.limits import Limits
 from crossrank.store.compact import run_to_compact, write_compacted
+from crossrank.store.identity_runs import IdentityRuns
 from crossrank.store.jobs import Jobs
 from crossrank.store.lake import Lake
 from crossrank.store.retain import run_to_expire
@@ -45,9 +46,11 @@ class _Swap:
 class Upkeep:
     """Compacts and expires the segments of a store. Its methods are for one thread at a time."""
 
-    def __init__(self, jobs: Jobs, lake: Lake, sealer: Sealer, pins: Pins, counters: Counters, limits: Limits) -> None:
+    def __init__(
+        self, jobs: Jobs, lake: Lake, sealer: Sealer, pins: Pins, runs: IdentityRuns, counters: Counters, limits: Limits
+    ) -> None:
         self._jobs, self._lake, self._sealer, self._pins = jobs, lake, sealer, pins
-        self._counters, self._limits = counters, limits
+        self._runs, self._counters, self._limits = runs, counters, limits
         self._pending: _Swap | None = None
 
     def expire(self, now_ns: int) -> None:
@@ -85,7 +88,9 @@ class Upkeep:
             if self._jobs.place_of(job, run) is None:
                 return False
             facts = self._jobs.facts(job)
-            new = write_compacted(self._lake.folder, run, facts, merged=not facts.forgot, number=self._sealer.new_number)
+            new = write_compacted(
+                self._lake.folder, run, facts, self._runs, merged=not facts.forgot, number=self._sealer.new_number
+            )
         except NotFound:
             return False
         except DamagedSegment:
@@ -96,6 +101,14 @@ class Upkeep:
             del held
         self._take_up(_Swap(job, run, new))
         return True
+
+    def merge_runs(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Merges identity runs of segments that are too large to be compacted."""
+        for segments in self._jobs.segments_by_job().values():
+            if len(segments) > 1:
+                held = self._jobs.hold(segments)
+                self._runs.merge(segments, rows_min=self._limits.compact_rows // 2, go_on=go_on)
+                del held
 
     def _take_up(self, swap: _Swap) -> None:
         self._pending = swap
@@ -118,4 +131,5 @@ class Upkeep:
             self._jobs.exchange(swap.job, swap.old, new, expired=swap.expired)
             self._pending = None
         self._pins.doom([s.path for s in swap.old])
+        self._runs.drop([s.info for s in swap.old])
         self._counters.add("events_expired" if swap.new is None else "segments_compacted", swap.expired or len(swap.old))
