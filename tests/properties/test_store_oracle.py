@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from crossrank.store.content import marks
 from crossrank.store.filter import EventFilter
+from tests.support.campaigns import record
 from tests.support.naive_merge import Oracle
 from tests.support.store_posts import T0, crashed, decode, open_store, post, row, table
 
@@ -126,11 +127,20 @@ def test_store_agrees_with_the_oracle(actions, where):
 
 
 @pytest.mark.long
-@settings(max_examples=1500, phases=FOUND_ONLY)
-@given(ACTIONS, FILTERS, st.sampled_from([1 << 20, 4]))
-def test_store_agrees_with_the_oracle_in_a_long_campaign(actions, where, memtable_bytes):
-    with tempfile.TemporaryDirectory() as folder:
-        run(actions, where, Path(folder) / "data", memtable_bytes=memtable_bytes << 10, wal_segment_bytes=500)
+def test_store_agrees_with_the_oracle_for_ten_thousand_steps():
+    steps = 0
+
+    @settings(max_examples=1500, phases=FOUND_ONLY)
+    @given(ACTIONS, FILTERS, st.sampled_from([1 << 20, 4]))
+    def campaign(actions, where, memtable_bytes):
+        nonlocal steps
+        steps += len(actions)
+        with tempfile.TemporaryDirectory() as folder:
+            run(actions, where, Path(folder) / "data", memtable_bytes=memtable_bytes << 10, wal_segment_bytes=500)
+
+    campaign()
+    assert steps >= 10_000
+    record("random batches, resends, seals, compactions, kills against an in-memory model", f"{steps:,} steps, the same answers")
 
 
 @given(st.lists(BATCH, min_size=1, max_size=8), st.randoms(use_true_random=False))
