@@ -35,7 +35,7 @@ class Limits:
     memtable_age_ns: int = 60_000_000_000  # sealed when its oldest event is older
     wal_segment_bytes: int = 64 << 20
     wal_bytes: int = 2 << 30  # un-sealed WAL; beyond it 503
-    identities: int = 1 << 25  # event versions remembered to recognise resends, 20 to 40 bytes each; beyond it reads merge instead
+    identity_groups: int = 32  # row groups of segments whose identities are kept in memory while resends of them come, 1.5 MB each
     jobs: int = 10_000  # jobs in one data folder; events of further ones get 503
     compact_rows: int = 1_000_000  # most rows of a segment made of smaller ones; also what compaction holds in memory
     compact_segments: int = 8  # neighbouring small segments of a job that are worth making one of
