@@ -11,11 +11,11 @@ import pytest
 
 from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.steps import find_steps
-from crossrank.model.columns import EVENT_SCHEMA
 from crossrank.model.findings import Finding
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.job import simulate
-from tests.support.pipeline import events_of, timeline_of, topology_of, with_true_stamps
+from tests.support.checkpoints import with_checkpoints
+from tests.support.pipeline import timeline_of, topology_of, with_true_stamps
 
 MS = 1_000_000
 
@@ -30,31 +30,6 @@ def findings(events: pa.Table, **options: Any) -> dict[str, Finding]:
 def job(**shape: Any) -> pa.Table:
     config = JobConfig(job="patterns", steps=8, **({"dp": 4, "tp": 2, "pp": 1, "microbatches": 2} | shape))
     return with_true_stamps(simulate(config, seed=11))
-
-
-def with_checkpoints(events: pa.Table, after: tuple[int, ...], length_ns: int, *, beside: bool = False) -> pa.Table:
-    """The same job in which every rank writes a checkpoint after some steps; `beside`: on another lane, while the job goes on."""
-    step, rank = events["step"].fill_null(-1).to_numpy(), events["rank"].to_numpy()
-    start, end = (events[name].to_numpy().copy() for name in ("start_ns", "end_ns"))
-    extra: list[dict[str, Any]] = []
-    lane = events["lane"].cast(pa.string())[0].as_py()
-    for s in after:
-        for r in np.unique(rank).tolist():
-            at = int(end[(rank == r) & (step == s)].max())
-            if not beside:
-                later = (rank == r) & (start >= at)
-                start[later] += length_ns + 2000
-                end[later] += length_ns + 2000
-            extra.append(
-                {
-                    "job": "patterns", "rank": r, "host": f"x{r}", "clock": "c", "kind": "checkpoint", "name": "save", "step": s,
-                    "lane": "saver" if beside else lane, "start_ns": at + 1000, "end_ns": at + 1000 + length_ns,
-                    "span_id": f"{0xC0DE0000 + r:08x}{s:08x}",
-                }
-            )  # fmt: skip
-    for name, values in (("start_ns", start), ("end_ns", end)):
-        events = events.set_column(events.schema.get_field_index(name), EVENT_SCHEMA.field(name), pa.array(values))
-    return pa.concat_tables([events, events_of(extra)]).unify_dictionaries()
 
 
 @pytest.mark.parametrize("length_ns", [40 * MS, 200 * MS])
