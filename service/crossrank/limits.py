@@ -31,7 +31,7 @@ class Limits:
     group_ranks: int = 65_536
     json_depth: int = 64
     errors_listed: int = 100
-    memtable_bytes: int = 256 << 20  # sealed beyond it
+    memtable_bytes: int = 128 << 20  # sealed beyond it; sealing takes some three times that
     memtable_age_ns: int = 60_000_000_000  # sealed when its oldest event is older
     wal_segment_bytes: int = 64 << 20
     wal_bytes: int = 2 << 30  # un-sealed WAL; beyond it 503

@@ -138,12 +138,12 @@ class SpanRows:
             columns_bytes=sum(map(_size, found.columns.values())),
         )
 
-    def next_index(self) -> int:
-        """The place of the next span in the request; called once a span, whether it can be read or not. Raises BodyTooLarge."""
-        self._seen += 1
+    def next_index(self, spans: int = 1) -> int:
+        """The place of the next span in the request; told of every span, readable or not, or of several. Raises BodyTooLarge."""
+        self._seen += spans
         if self._seen > self._limits.events_per_body:
             raise BodyTooLarge(f"The body holds more than {self._limits.events_per_body} spans")
-        return self._seen - 1
+        return self._seen - spans
 
     def refuse(self, index: int, reason: str, detail: str = "", about: Around | None = None) -> None:
         """Records that a span was not admitted."""

@@ -11,7 +11,7 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from crossrank.errors import BodyTooLarge, UndecodableBody
 from crossrank.ingest import reasons
 from crossrank.ingest.event_form import Refused
 from crossrank.ingest.ids import is_unset
-from crossrank.ingest.json_slices import ABSENT, elements, fields
+from crossrank.ingest.json_slices import ABSENT, fields, is_too_long_a_list
 from crossrank.ingest.otlp_common import Around, Span, SpanEvent, SpanLink, SpanRows
 from crossrank.ingest.otlp_values import bytes_value, double_value
 from crossrank.limits import Limits
@@ -45,25 +45,20 @@ def decode(body: bytes, job: str | None, limits: Limits) -> Decoded:
 
 def scopes(body: bytes, rows: SpanRows, limits: Limits) -> Iterator[tuple[Around, list[msgspec.Raw]]]:
     """What surrounds the spans of each scope, and these as slices of the body. Raises UndecodableBody, BodyTooLarge."""
+    if is_too_long_a_list(body):
+        raise BodyTooLarge("The body holds too many values; send it in parts")
     request = fields(body, _Request, "The OTLP JSON body")
-    for resource_spans in _either(request.resource_spans, request.resource_spans_snake, "resourceSpans"):
-        part = fields(resource_spans, _ResourceSpans, "resourceSpans")
+    for part in _either(request.resource_spans, request.resource_spans_snake):
         resource = _around_part(part.resource, part.schema_url, "resource", limits)
-        for scope_spans in _either(part.scope_spans, part.scope_spans_snake, "scopeSpans"):
-            inner = fields(scope_spans, _ScopeSpans, "scopeSpans")
+        for inner in _either(part.scope_spans, part.scope_spans_snake):
             try:
                 context = rows.around(resource, _around_part(inner.scope, inner.schema_url, "scope", limits))
             except TooDeep:
                 raise UndecodableBody("Attributes of the resource or scope are nested too deeply") from None
-            yield context, elements(inner.spans, "spans")
+            yield context, inner.spans or []
 
 
-class _Request(msgspec.Struct):
-    resource_spans: msgspec.Raw = msgspec.field(name="resourceSpans", default=ABSENT)
-    resource_spans_snake: msgspec.Raw = msgspec.field(name="resource_spans", default=ABSENT)
-
-
-class _WithSchema(msgspec.Struct):
+class _WithSchema(msgspec.Struct, gc=False):
     schema_url_camel: msgspec.Raw = msgspec.field(name="schemaUrl", default=ABSENT)
     schema_url_snake: msgspec.Raw = msgspec.field(name="schema_url", default=ABSENT)
 
@@ -72,19 +67,27 @@ class _WithSchema(msgspec.Struct):
         return self.schema_url_camel if bytes(self.schema_url_camel) else self.schema_url_snake
 
 
-class _ResourceSpans(_WithSchema):
-    resource: msgspec.Raw = ABSENT
-    scope_spans: msgspec.Raw = msgspec.field(name="scopeSpans", default=ABSENT)
-    scope_spans_snake: msgspec.Raw = msgspec.field(name="scope_spans", default=ABSENT)
-
-
-class _ScopeSpans(_WithSchema):
+class _ScopeSpans(_WithSchema, gc=False):
     scope: msgspec.Raw = ABSENT
-    spans: msgspec.Raw = ABSENT
+    spans: list[msgspec.Raw] | None = None
 
 
-def _either(camel: msgspec.Raw, snake: msgspec.Raw, what: str) -> list[msgspec.Raw]:
-    return elements(camel if bytes(camel) not in (b"", b"null") else snake, what)
+class _ResourceSpans(_WithSchema, gc=False):
+    resource: msgspec.Raw = ABSENT
+    scope_spans: list[_ScopeSpans] | None = msgspec.field(name="scopeSpans", default=None)
+    scope_spans_snake: list[_ScopeSpans] | None = msgspec.field(name="scope_spans", default=None)
+
+
+class _Request(msgspec.Struct, gc=False):
+    resource_spans: list[_ResourceSpans] | None = msgspec.field(name="resourceSpans", default=None)
+    resource_spans_snake: list[_ResourceSpans] | None = msgspec.field(name="resource_spans", default=None)
+
+
+_Part = TypeVar("_Part")
+
+
+def _either(camel: list[_Part] | None, snake: list[_Part] | None) -> list[_Part]:
+    return (snake if camel is None else camel) or []
 
 
 def _around_part(data: msgspec.Raw, schema_url: msgspec.Raw, key: str, limits: Limits) -> dict[str, Any]:
