@@ -18,7 +18,9 @@ import secrets
 import stat
 import tempfile
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
@@ -61,7 +63,7 @@ class Backlog:
         self._waiting: deque[Batch] = deque()
         self._folder: Path | None = None
         self._locks: list[int] = []
-        self._number = self._joined = 0
+        self._number = self.joined = 0  # joined: batches that `first` gave last
         self._in_memory_bytes = self._on_disk_bytes = 0
         self.dropped_events = 0  # did not fit, or were lost by the disk
         self.disk_faults = 0
@@ -81,39 +83,44 @@ class Backlog:
         if batch.body is not None:
             self._in_memory_bytes += batch.size_bytes
         self._waiting.append(batch)
-        while self._in_memory_bytes > self._memory_bytes and len(self._waiting) > 1:
-            self._drop_first_in_memory()
+        while self._in_memory_bytes > self._memory_bytes and self._drop_first_in_memory():
+            pass
 
-    def first(self) -> Batch | None:
-        """The oldest batches as one to post; they stay in the queue. None if nothing waits.
+    def first(self, *, alone: bool = False) -> Batch | None:
+        """The oldest batches as one to post; they stay in the queue, untouched, until `done` or `kept`. None if nothing waits.
 
         gzip members and zstd frames may follow one another in a body, so that a long backlog is caught up with in few posts.
+        alone: one batch only.
         """
-        self._joined = 0
+        self.joined = 0
         joined: list[bytes] = []
         events = raw = 0
         encoding = ""
-        while self._joined < len(self._waiting):
-            batch = self._waiting[self._joined]
+        while self.joined < len(self._waiting):
+            batch = self._waiting[self.joined]
             if joined and (
-                raw + batch.raw_bytes > POST_RAW_BYTES or events + batch.events > POST_EVENTS or batch.encoding != encoding
+                alone or raw + batch.raw_bytes > POST_RAW_BYTES or events + batch.events > POST_EVENTS or batch.encoding != encoding
             ):
                 break
             body = batch.read()
             if body is None:  # the disk lost it
-                self._drop_at(self._joined)
+                self._drop_at(self.joined)
                 continue
             joined.append(body)
             events, raw, encoding = events + batch.events, raw + batch.raw_bytes, batch.encoding
-            self._joined += 1
+            self.joined += 1
         body = b"".join(joined)
         return Batch(events, raw, encoding, len(body), body) if joined else None
 
     def done(self) -> None:
         """Takes out what `first` gave last: sent, or refused for good."""
-        for _ in range(self._joined):
+        for _ in range(self.joined):
             self._take(self._waiting.popleft())
-        self._joined = 0
+        self.joined = 0
+
+    def kept(self) -> None:
+        """What `first` gave last waits on."""
+        self.joined = 0
 
     def persist(self) -> None:
         """Writes everything still in memory to disk, at the end of the process; what does not fit is dropped."""
@@ -207,12 +214,17 @@ class Backlog:
             self._folder = folder
         return self._folder
 
-    def _drop_first_in_memory(self) -> None:
-        at = next(i for i, batch in enumerate(self._waiting) if batch.body is not None)
-        self._drop_at(at)
+    def _drop_first_in_memory(self) -> bool:
+        """Drops the oldest batch in memory, but neither the newest of all nor what is being posted."""
+        return self._drop_first(
+            batch.body is not None for batch in islice(self._waiting, self.joined, max(self.joined, len(self._waiting) - 1))
+        )
 
     def _drop_first_on_disk(self) -> bool:
-        at = next((i for i, batch in enumerate(self._waiting) if batch.body is None), None)
+        return self._drop_first(batch.body is None for batch in islice(self._waiting, self.joined, None))
+
+    def _drop_first(self, fits: Iterable[bool]) -> bool:
+        at = next((at for at, found in enumerate(fits, self.joined) if found), None)
         if at is not None:
             self._drop_at(at)
         return at is not None

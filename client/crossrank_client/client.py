@@ -4,7 +4,7 @@
     thread     ring -> NDJSON -> compressed batch -> backlog (memory, then disk) -> POST /v1/events
 
 After a fork the child has a ring, ids and lanes of its own; its thread starts with its first span. No method raises for anything but
-arguments that cannot be meant.
+an argument that is missing; calls whose arguments mean nothing are counted.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from crossrank_client.worker import Worker
 RING_SPANS = 32_768
 SPOOL_BYTES = 64 << 20
 SHUTDOWN_S = 2.0
+BEGUN_KEPT = 10_000
 _log = logging.getLogger("crossrank_client")
 
 
@@ -40,6 +41,7 @@ class Client:
     """One rank of one job. Arguments as of `crossrank_client.init`, none of them guessed here.
 
     on_answer: called with each answer of the service to a post, in the client's thread. on_shutdown: called first of all at the end.
+    The child of a fork has no on_answer.
     """
 
     def __init__(
@@ -70,15 +72,17 @@ class Client:
         self._new_sender = functools.partial(Sender, url, job, token)
         self._new_sender()  # an address that cannot be one shows now
         self.current_step: int | None = None
+        self.steps_are_ours = False  # begun by the torch part, not numbered by the job
+        self.misuses = 0  # calls whose arguments mean nothing
         self._marked: StepSpan | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler or a finalizer may record while its thread holds it
         self._closed = False
         self.append: Callable[[Span], None] = _ignore
         self.on_answer: list[Callable[[dict[str, Any]], None]] = []
         self.on_shutdown: list[Callable[[], None]] = []
         self._begin_anew("cpu:")
         if world_size is not None and rank == 0:
-            self._worker.topologies.append({"world_size": world_size})
+            self._worker.say_topology({"world_size": world_size})
         self._worker.adopt()
         self._start()
         _living.add(self)
@@ -91,10 +95,15 @@ class Client:
 
     def step(self, number: int | None = None, **fields: Any) -> StepSpan:
         """Begins step `number` (the next one if None). With `with` it ends there, without when the next step begins."""
-        if number is None:
-            number = 0 if self.current_step is None else self.current_step + 1
+        try:
+            chosen = None if number is None else int(number)
+        except (TypeError, ValueError, OverflowError):
+            chosen = None
+            self.misuses += 1
+        if chosen is None:
+            chosen = 0 if self.current_step is None else self.current_step + 1
         self._end_marked()
-        span = self._marked = StepSpan(self, number, **fields)
+        span = self._marked = StepSpan(self, chosen, **fields)
         return span
 
     def step_ended(self, span: StepSpan) -> None:
@@ -110,12 +119,31 @@ class Client:
     def begin(self, name: str, kind: str | None = None, *, lane: str | None = None, **fields: Any) -> Span:
         """Opens a span that ends when `end()` of it is called, from any thread: for work that completes elsewhere."""
         span = self._made(name, kind, mono_ns(), self.lane_named(lane), fields)
-        self.begun.add(span)
+        self.begun[span] = None
+        if len(self.begun) > BEGUN_KEPT:
+            self._give_up_oldest()
         return span
+
+    def _give_up_oldest(self) -> None:
+        """Of spans that `begin` opened: they are lost when they end after all, as the job has probably lost them itself."""
+        try:
+            del self.begun[next(iter(self.begun))]
+            self.never_ended += 1
+        except (KeyError, RuntimeError, StopIteration):  # another thread was faster: it is one less anyway
+            pass
+
+    def open_begun(self) -> list[Span]:
+        """Spans that `begin` opened and nobody has ended."""
+        return list(self.begun)
 
     def record(self, name: str, kind: str | None, start_ns: int, end_ns: int, *, lane: str | None = None, **fields: Any) -> None:
         """Adds a span that is over. Times are of `time.monotonic_ns`. Fields as of `span`, and `step`."""
-        self.append(self.finished(name, kind, start_ns, end_ns, self.lane_named(lane), fields))
+        try:
+            times = int(start_ns), int(end_ns)
+        except (TypeError, ValueError, OverflowError):
+            self.misuses += 1
+            return
+        self.append(self.finished(name, kind, *times, self.lane_named(lane), fields))
 
     def mark(self, name: str, *, lane: str | None = None, **fields: Any) -> None:
         """Adds a point in time."""
@@ -131,7 +159,11 @@ class Client:
 
     def group(self, name: str, ranks: Sequence[int], description: str | None = None) -> None:
         """Says which ranks a process group has. Every member may call it; the first member posts it."""
-        members = [int(rank) for rank in ranks]
+        try:
+            members = [int(rank) for rank in ranks]
+        except (TypeError, ValueError, OverflowError):
+            self.misuses += 1
+            return
         if members and min(members) == self.rank:
             described = {} if description is None else {"desc": description}
             self.topology({"groups": [{"name": name, "ranks": members, **described}]})
@@ -142,7 +174,7 @@ class Client:
 
     def topology(self, part: dict[str, Any]) -> None:
         """Posts a part of the topology as POST /v1/jobs/{job}/topology takes it."""
-        self._started().topologies.append(part)
+        self._started().say_topology(part)
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> Outcome:
         """Posts anything to the service, once. Only from the client's own thread, that is, from a hook in `on_answer`."""
@@ -151,32 +183,49 @@ class Client:
     # --- life ---
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Waits until everything recorded so far is with the service; False if it is not in time."""
+        """Waits until everything recorded so far is with the service; False if it is not in time, or asked by a hook."""
         return self._started().all_sent(timeout_s)
 
     def shutdown(self, timeout_s: float = SHUTDOWN_S) -> None:
         """Posts what can be posted in time, writes the rest to the spool, ends the thread. Later calls of anything do nothing."""
+        until_ns = mono_ns() + int(timeout_s * 1e9)
+        self.stop(until_ns)
+        self.await_end(until_ns)
+
+    def stop(self, until_ns: int) -> None:
+        """The first half of `shutdown`: nothing is recorded any more, and the thread is told to end by then."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         self._end_marked()
-        for hook in self.on_shutdown:
+        for hook in list(self.on_shutdown):  # each takes itself out
             try:
                 hook()
             except Exception:  # noqa: BLE001 -- whatever it was, the rest must be posted
                 _log.debug("crossrank: a hook failed at shutdown", exc_info=True)
         self.append = _ignore
-        worker = self._worker
-        if worker.thread.ident is not None:
-            worker.stop(mono_ns() + int(0.6 * timeout_s * 1e9))
-            worker.thread.join(0.75 * timeout_s)
-            if worker.thread.is_alive():
-                worker.abort()
-                worker.thread.join(0.25 * timeout_s)
         _living.discard(self)
+        now = mono_ns()
+        self._worker.stop(now + int(0.6 * max(0, until_ns - now)))
+
+    def await_end(self, until_ns: int) -> None:
+        """The second half: waits for the thread, and ends a post that holds it."""
+        worker = self._worker
+        if worker.thread.ident is None or worker.is_running_here():
+            return
+        worker.thread.join(0.75 * max(0, until_ns - mono_ns()) / 1e9)
+        while worker.thread.is_alive() and mono_ns() < until_ns:
+            worker.abort()
+            worker.thread.join(0.05)
 
     close = shutdown
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
 
     def stats(self) -> dict[str, Any]:
         """Counts of events and posts so far, and what was dropped by reason."""
@@ -193,7 +242,7 @@ class Client:
 
     def _made(self, name: str, kind: str | None, start_ns: int, lane: Lane, fields: dict[str, Any]) -> Span:
         step = fields.pop("step", self.current_step)
-        span = Span(name, kind).by(self)
+        span = Span(name if isinstance(name, str) else str(name), kind).by(self)
         span.fields, span.lane, span.parent, span.step, span.start_ns = fields, lane, lane.top, step, start_ns
         return span
 
@@ -215,7 +264,7 @@ class Client:
     def lane_named(self, name: str | None) -> Lane:
         """A lane that is no thread's, or that of the calling thread if None."""
         if name is not None:
-            return Lane(name, threading.get_ident())
+            return Lane(str(name), threading.get_ident())
         lane: Lane | None = getattr(self.threads, "lane", None)
         return self.new_lane() if lane is None else lane
 
@@ -226,7 +275,8 @@ class Client:
         self.next_ordinal: Callable[[], int] = itertools.count(1).__next__
         self.threads = threading.local()
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self.begun: set[Span] = set()
+        self.begun: dict[Span, None] = {}  # in the order of beginning; who takes a span out ends it
+        self.never_ended = 0
         self.append = self._append_first
         self._worker = self._new_worker()
 
@@ -264,8 +314,9 @@ class Client:
         """Leaves the parent's thread, ring and ids behind. The thread of the child starts with its first span."""
         if self._closed:
             return
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._marked = None
+        self.on_answer = []  # what they read and answer is the parent's
         self._worker.left_behind()
         self._begin_anew(f"pid:{os.getpid()}:")
         self.append = self._append_first_in_child
@@ -286,9 +337,12 @@ _living: weakref.WeakSet[Client] = weakref.WeakSet()
 
 def _shut_all_down() -> None:
     """At exit: all clients together have SHUTDOWN_S."""
-    until = mono_ns() + int(SHUTDOWN_S * 1e9)
-    for client in list(_living):
-        client.shutdown(max(0.05, (until - mono_ns()) / 1e9))
+    until_ns = mono_ns() + int(SHUTDOWN_S * 1e9)
+    ending = list(_living)
+    for client in ending:
+        client.stop(until_ns)
+    for client in ending:
+        client.await_end(until_ns)
 
 
 def _after_fork_in_child() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -91,8 +92,8 @@ def _shared_offset_ns(path: Path, own: int) -> int:
             if abs(offset - own) <= SAME_NS or 0 <= age < FRESH_NS:
                 return offset
             path.unlink(missing_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(6)}")  # several threads may be here at once
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="ascii") as out:
             json.dump({"offset_ns": own, "made_ns": time.monotonic_ns()}, out)
         try:

@@ -1,7 +1,7 @@
 """Closed spans to NDJSON, in the background thread.
 
 Constant parts (job, rank, host) and names, which repeat, are encoded once and kept; a line without extra fields is then one format
-of five integers. What cannot be JSON is sent as its `repr`, since an attribute must not cost a span.
+of five integers. Scalars of numpy and PyTorch are numbers; whatever else cannot be JSON is sent as its `repr`, since an attribute must not cost a span.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Encoder:
     """Encodes spans of one rank. constant: fields every event has (job, attempt, rank, host, clock)."""
 
     def __init__(self, constant: dict[str, Any], offset_ns: int) -> None:
-        self._head = _json(constant)[:-1]
+        self._head = json_text(constant)[:-1]
         self._offset_ns = offset_ns
         self._names: dict[tuple[str, str | None, str], str] = {}
         # A random beginning of 62 bits: processes of a rank do not meet in their few million ids.
@@ -85,11 +85,13 @@ class Encoder:
         if span.parent is not None:
             parts.append(f'"parent_span_id":"{self.id_of(span.parent):016x}"')
         if span.fields:
-            parts.append(_json(_placed(dict(span.fields)))[1:-1])
+            parts.append(json_text(_placed(dict(span.fields)))[1:-1])
         return (",".join(parts) + "}\n").encode("utf-8", "replace")
 
     def _named(self, name: str, kind: str | None, lane: str) -> str:
-        return f"{self._head}," + _json({"lane": lane, "name": str(name), **({} if kind is None else {"kind": str(kind)})})[1:-1]
+        return (
+            f"{self._head}," + json_text({"lane": lane, "name": str(name), **({} if kind is None else {"kind": str(kind)})})[1:-1]
+        )
 
 
 def _placed(fields: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +104,25 @@ def _placed(fields: dict[str, Any]) -> dict[str, Any]:
     return placed or {"attrs": {}}
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """JSON of anything; see above."""
     try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=repr)
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
     except ValueError:  # NaN or infinity, which JSON does not know
-        return json.dumps(_finite(value), separators=(",", ":"), default=repr)
+        return json.dumps(_finite(value), separators=(",", ":"), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """A number for scalars of numpy and PyTorch, a text for anything else."""
+    item = getattr(value, "item", None)
+    if item is not None:
+        try:
+            found = item()
+        except Exception:  # noqa: BLE001 -- an array of several numbers, or something else altogether
+            return repr(value)
+        if isinstance(found, (int, float, str)):
+            return _finite(found)
+    return repr(value)
 
 
 def _finite(value: Any) -> Any:

@@ -9,6 +9,7 @@ Ids are kept: trace and span ids of the exported spans find the same spans in th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,19 @@ class CrossrankSpanProcessor(SpanProcessor):
     def on_start(self, span: ReadableSpan, parent_context: Context | None = None) -> None:  # noqa: ARG002 -- the interface's
         """Takes the time."""
         context = span.get_span_context()
-        if context is not None and len(self._started) < OPEN_SPANS:
+        if context is None:
+            return
+        with contextlib.suppress(Exception):  # two threads at the bound at once: one entry more or less
+            while len(self._started) >= OPEN_SPANS:  # those that never end
+                del self._started[next(iter(self._started))]
             self._started[context.span_id] = (mono_ns(), threading.current_thread().name)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Records the span."""
-        now = mono_ns()
+        with contextlib.suppress(Exception):  # it would reach whoever ends the span
+            self._record(span, mono_ns())
+
+    def _record(self, span: ReadableSpan, now: int) -> None:
         client, context = active(), span.get_span_context()
         if context is None:
             return
@@ -55,6 +63,9 @@ class CrossrankSpanProcessor(SpanProcessor):
         made.fields["trace_id"] = f"{context.trace_id:032x}"
         if span.parent is not None:
             made.fields["parent_span_id"] = f"{span.parent.span_id:016x}"
+        links = [f"{link.context.span_id:016x}" for link in span.links if link.context is not None]
+        if links:
+            made.fields["links"] = links
         if not span.status.is_ok and span.status.description:
             made.fields["error"] = span.status.description
         client.append(made)

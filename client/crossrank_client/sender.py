@@ -9,15 +9,19 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from crossrank_client.clock import mono_ns
+from crossrank_client.encode import json_text
 
 TIMEOUT_S = 30.0
+IDLE_MS = 250
 CONNECT_TIMEOUT_S = 10.0
 LONGEST_PAUSE_S = 60.0
 ANSWER_BYTES = 4 << 20
@@ -62,8 +66,10 @@ class Sender:
         self._job_path = quote(job, safe="")
         self._headers = {"user-agent": "crossrank-client", **({"authorization": f"Bearer {token}"} if token else {})}
         self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None  # of the connection, also while it is being made
         self._aborted = False
         self.timeout_s = TIMEOUT_S
+        self.idle: Callable[[], bool] = _going_on  # called while an answer is waited for; False gives up
 
     def post_events(self, body: bytes, encoding: str) -> Outcome:
         """Posts NDJSON."""
@@ -71,7 +77,7 @@ class Sender:
 
     def post_topology(self, topology: dict[str, Any]) -> Outcome:
         """Posts a part of the job's topology."""
-        body = json.dumps(topology).encode()
+        body = json_text(topology).encode()
         return self.post(f"/v1/jobs/{self._job_path}/topology", body, {"content-type": "application/json"})
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> Outcome:
@@ -89,6 +95,7 @@ class Sender:
             connection = self._connected()
             sent = mono_ns()
             connection.request("POST", self._root + path, body=body, headers={**self._headers, **headers})
+            self._wait_for_answer(connection.sock)
             response = connection.getresponse()
             text = response.read(ANSWER_BYTES)
             got = mono_ns()
@@ -98,6 +105,15 @@ class Sender:
         except (OSError, http.client.HTTPException, ValueError) as fault:
             self.close()
             return Outcome(None, broken=isinstance(fault, ConnectionError))
+
+    def _wait_for_answer(self, connected: socket.socket) -> None:
+        """Until the first byte is there; calls `idle` meanwhile, since a slow service must not keep the thread from its ring."""
+        until_ns = mono_ns() + int(self.timeout_s * 1e9)
+        poll = select.poll()
+        poll.register(connected, select.POLLIN)
+        while not poll.poll(IDLE_MS):
+            if self._aborted or mono_ns() >= until_ns or not self.idle():
+                raise TimeoutError("no answer in time")
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is None:
@@ -109,26 +125,50 @@ class Sender:
                 )
             else:
                 connection = http.client.HTTPConnection(self._host, self._port, timeout=limit)
+            connection._create_connection = self._dialled  # type: ignore[attr-defined]  # noqa: SLF001 -- so that `abort` has the socket
+            self._connection = connection  # closed with it if the handshake fails
             connection.connect()
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connection = connection
         if self._connection.sock is not None:
             self._connection.sock.settimeout(self.timeout_s)
         return self._connection
 
+    def _dialled(self, address: tuple[str, int], timeout_s: float, _source: Any = None) -> socket.socket:
+        """A connected socket; one after another, the addresses of the name share the time."""
+        fault = OSError(f"no address of {address[0]}")
+        until_ns = mono_ns() + int(timeout_s * 1e9)
+        for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            left_s = (until_ns - mono_ns()) / 1e9
+            if left_s <= 0 or self._aborted:
+                break
+            found = self._socket = socket.socket(family, kind, protocol)
+            try:
+                found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                found.settimeout(left_s)
+                found.connect(place)
+            except OSError as refused:
+                fault = refused
+                found.close()
+            else:
+                return found
+        raise fault
+
     def abort(self) -> None:
-        """Called by another thread: ends a post that is waiting; nothing is posted any more."""
+        """Called by another thread: ends a post that is waiting, also for its connection; nothing is posted any more."""
         self._aborted = True
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
+        found = self._socket
+        if found is not None:
             with contextlib.suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+                found.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Closes the connection; the next post opens another."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._socket = self._connection, None, None
         if connection is not None:
             connection.close()
+
+
+def _going_on() -> bool:
+    return True
 
 
 def _answer(text: bytes) -> dict[str, Any]:

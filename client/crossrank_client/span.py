@@ -17,6 +17,8 @@ from crossrank_client.clock import mono_ns
 if TYPE_CHECKING:
     from crossrank_client.client import Client
 
+_GONE = object()
+_ONCE: list[Span] = []  # never filled: tells a span that was entered from one that was not
 Called = TypeVar("Called", bound=Callable[..., Any])
 
 
@@ -37,7 +39,7 @@ class Span:
     the active client (see `activate`) unless a client made it; without one it does nothing.
     """
 
-    __slots__ = ("_client", "end_ns", "fields", "id", "kind", "lane", "name", "ordinal", "parent", "start_ns", "step")
+    __slots__ = ("_again", "_client", "end_ns", "fields", "id", "kind", "lane", "name", "ordinal", "parent", "start_ns", "step")
 
     start_ns: int  # monotonic
     lane: Lane
@@ -51,12 +53,16 @@ class Span:
         self.fields = fields
         self.end_ns: int | None = None
         self.id: int | None = None  # given by the thread that encodes it, to itself or as a parent
+        self._again: list[Span] | None = None  # None before it is entered, then the spans of further times
         self._client = _active
 
     def __enter__(self) -> Span:
         client = self._client
         if client is None:
             return self
+        if self._again is not None:
+            return self._entered_again()
+        self._again = _ONCE
         try:
             lane = client.threads.lane
         except AttributeError:
@@ -75,12 +81,27 @@ class Span:
         client = self._client
         if client is None:
             return
+        if self._again:
+            self._again.pop().__exit__(kind, _fault, _trace)
+            return
         self.end_ns = mono_ns()
         self.lane.top = self.parent
         if kind is not None:
             self.fields["error"] = kind.__name__
         self.ordinal = client.next_ordinal()
         client.append(self)
+
+    def _entered_again(self) -> Span:
+        """One object entered several times, one after the other or one in the other, is a span each time."""
+        client = self._client
+        if self._again is _ONCE:
+            self._again = []
+        another = Span(self.name, self.kind, **self.fields)
+        if client is not None:
+            another.by(client)
+        assert self._again is not None
+        self._again.append(another)
+        return another.__enter__()
 
     def __call__(self, called: Called) -> Called:
         """`called` with a span around each call, by the client that is active then."""
@@ -108,11 +129,11 @@ class Span:
     def end(self, at_ns: int | None = None) -> None:
         """Closes a span that `begin` opened, from any thread; a second time does nothing."""
         client = self._client
-        if client is not None and self.end_ns is None:
-            self.end_ns = mono_ns() if at_ns is None else at_ns
-            client.begun.discard(self)
-            self.ordinal = client.next_ordinal()
-            client.append(self)
+        if client is None or client.begun.pop(self, _GONE) is _GONE:  # one step, so that of two threads one ends it
+            return
+        self.end_ns = mono_ns() if at_ns is None else at_ns
+        self.ordinal = client.next_ordinal()
+        client.append(self)
 
 
 class StepSpan(Span):

@@ -23,6 +23,7 @@ LANES_KEPT = 1024
 NAMES_KEPT = 4096
 STACK_CHARACTERS = 4000
 SPANS_POSTED = 256
+DEEPEST = 1000
 
 
 class _Rhythm:
@@ -45,7 +46,7 @@ class Watch:
 
     def saw(self, span: Span) -> None:
         """A span has completed."""
-        if span.end_ns is None:
+        if span.end_ns is None or span.kind in ("metric", "mark") or not isinstance(span.name, str):
             return
         took = span.end_ns - span.start_ns
         if took > self._longest_ns.get(span.name, 0) and (span.name in self._longest_ns or len(self._longest_ns) < NAMES_KEPT):
@@ -61,6 +62,9 @@ class Watch:
     def standing(self, lanes: Iterable[Lane], begun: Iterable[Span], id_of: Callable[[Span], int]) -> list[Span]:
         """Copies of open spans of lanes that stand still and were not posted yet, outermost first, each with the stack in its fields."""
         now = mono_ns()
+        lanes = list(lanes)
+        for lane in lanes:
+            _cut(lane)
         standing = [span for lane in lanes if self._lane_stands(lane, now) for span in _open_on(lane)]
         standing += [span for span in begun if self._lasts(span, now)]
         self._posted = {span for span in self._posted if span.end_ns is None}
@@ -85,6 +89,17 @@ class Watch:
     def _lasts(self, span: Span, now: int) -> bool:
         """Whether work that completes elsewhere is taking too long for its name."""
         return now - span.start_ns > max(self._least_ns, FACTOR * self._longest_ns.get(span.name, 0))
+
+
+def _cut(lane: Lane) -> None:
+    """Lets go of open spans that DEEPEST others are open in: code that never closes its spans would fill the memory with them."""
+    span = lane.top
+    for _ in range(DEEPEST):
+        if span is None:
+            return
+        span = span.parent
+    if span is not None:
+        span.parent = None
 
 
 def _open_on(lane: Lane) -> list[Span]:

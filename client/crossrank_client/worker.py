@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 BATCH_S = 1.0
 BATCH_EVENTS = 4096
+TOO_LARGE = 413
 REST_S = 10.0  # a process that has nothing to say posts its clock sample this often
 CHUNK = 128
 CHUNK_PAUSE_S = 0.0005
@@ -56,7 +57,8 @@ class Worker:
         self._next_try_ns, self._pause_s = 0, FIRST_PAUSE_S
         self._sample: Span | None = None
         self._said: dict[str, int] = {}
-        self.topologies: deque[dict[str, Any]] = deque(maxlen=TOPOLOGIES_WAITING)
+        self.topologies: deque[dict[str, Any]] = deque()
+        self.topologies_dropped = 0
         self.drained = self.highest_ordinal = 0
         self.counts = {
             "posts": 0,
@@ -69,6 +71,8 @@ class Worker:
             "adopted": 0,
         }
         self.last_status: int | None = None
+        self._one_by_one = 0  # batches that go alone, after a post of several was too large for somebody on the way
+        sender.idle = self._while_waiting
         self.thread = threading.Thread(target=self._run, name="crossrank", daemon=True)
 
     def dropped(self) -> dict[str, int]:
@@ -80,16 +84,31 @@ class Worker:
             "rejected": self.counts["rejected"],
             "unencodable": self._encoder.unencodable,
             "too_large": self._encoder.too_large,
+            "never_ended": self._client.never_ended,
+            "topologies": self.topologies_dropped,
         }
         return {reason: count for reason, count in found.items() if count}
 
+    def say_topology(self, part: dict[str, Any]) -> None:
+        """Posts it when it can; what is beyond TOPOLOGIES_WAITING is dropped and counted."""
+        if len(self.topologies) < TOPOLOGIES_WAITING:
+            self.topologies.append(part)
+        else:
+            self.topologies_dropped += 1
+
     def all_sent(self, timeout_s: float) -> bool:
         """Posts what there is now and waits until everything is with the service; False if it is not in time."""
+        if self.is_running_here():
+            return False
         with self._flushed:
             self._asked += 1
             number = self._asked
             self._wake.set()
             return self._flushed.wait_for(lambda: self._answered >= number, timeout_s)
+
+    def is_running_here(self) -> bool:
+        """Whether the caller is the thread itself, as in a hook."""
+        return threading.current_thread() is self.thread
 
     def stop(self, deadline_ns: int) -> None:
         """Posts what can be posted until the deadline (monotonic), writes the rest to disk, ends."""
@@ -115,8 +134,9 @@ class Worker:
         self._sender.close()
 
     def stats(self) -> dict[str, Any]:
-        """Counts so far. recorded: spans closed; waiting: batches not yet with the service."""
+        """Counts so far. misuses: calls with arguments that mean nothing; recorded: spans closed; waiting: batches not yet with the service."""
         return {
+            "misuses": self._client.misuses,
             "recorded": self.drained + len(self._client.ring) + max(0, self.highest_ordinal - self.drained),
             **self.counts,
             "dropped": self.dropped(),
@@ -152,7 +172,10 @@ class Worker:
         urgent = asked > self._collected
         since_s = (mono_ns() - self._last_batch_ns) / 1e9
         if urgent or since_s >= BATCH_S or len(self._client.ring) >= BATCH_EVENTS:
-            self._say_what_happened()
+            try:
+                self._say_what_happened()
+            except Exception:  # noqa: BLE001 -- what was recorded is collected all the same
+                self._fault()
             self._collect()
             if self._sample is not None and (urgent or since_s >= REST_S):
                 self._put([self._sample])
@@ -170,7 +193,7 @@ class Worker:
         step = self._clock.wall_step_ns()
         if step is not None:
             self._note("clock.step", "mark", size_ns=step)
-        for span in self.watch.standing(self._client.lanes(), list(self._client.begun), self._encoder.id_of):
+        for span in self.watch.standing(self._client.lanes(), self._client.open_begun(), self._encoder.id_of):
             span.ordinal = self._client.next_ordinal()
             self._client.ring.append(span)
 
@@ -208,8 +231,7 @@ class Worker:
             chunk = spans[at : at + CHUNK]
             self.highest_ordinal = max(self.highest_ordinal, *(span.ordinal for span in chunk))
             for span in chunk:
-                if span.kind not in {"metric", "mark"}:
-                    self.watch.saw(span)
+                self.watch.saw(span)
             fresh = self._encoder.lines(chunk)
             lines += fresh
             size += sum(map(len, fresh))
@@ -228,7 +250,7 @@ class Worker:
 
     def _send_waiting(self) -> None:
         """Posts batches, oldest first, until there are none or one has to wait."""
-        while (batch := self._backlog.first()) is not None and self._time_left():
+        while (batch := self._backlog.first(alone=self._one_by_one > 0)) is not None and self._time_left():
             outcome = self._sender.post_events(batch.body or b"", batch.encoding)
             self.counts["posts"] += 1
             self.last_status = outcome.status
@@ -236,11 +258,23 @@ class Worker:
                 self._wait_after(outcome)
                 return
             self._pause_s, self._next_try_ns = FIRST_PAUSE_S, 0
+            if outcome.status == TOO_LARGE and self._backlog.joined > 1:
+                self._one_by_one = self._backlog.joined
+                self._backlog.kept()
+                continue
+            self._one_by_one = max(0, self._one_by_one - 1)
             self._count(outcome, batch)
             self._backlog.done()
             if not self._stopping:
                 self._collect_if_full()
         self._send_topologies()
+
+    def _while_waiting(self) -> bool:
+        """Goes on making batches while a slow service answers; False once the time to stop has come."""
+        if (mono_ns() - self._last_batch_ns) / 1e9 >= BATCH_S:
+            self._collect()
+        self._collect_if_full()
+        return self._deadline_ns is None or mono_ns() < self._deadline_ns
 
     def _collect_if_full(self) -> None:
         if len(self._client.ring) >= BATCH_EVENTS:  # a long backlog must not let the ring run over
@@ -258,6 +292,7 @@ class Worker:
 
     def _wait_after(self, outcome: Outcome) -> None:
         self.counts["retries"] += 1
+        self._backlog.kept()
         # Jitter: thousands of ranks that lost the service together must not come back together.
         wait_s = max(outcome.pause_s or 0.0, self._pause_s) * random.uniform(0.75, 1.25)  # noqa: S311 -- not a secret
         self._next_try_ns = mono_ns() + int(wait_s * 1e9)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from crossrank_client import clock as clock_module
 from crossrank_client.clock import Clock, machine_clock
 from crossrank_client.otel import CrossrankSpanProcessor
 from crossrank_client.place import place_of
-from tests.support.server import Service, derived
 from tests.support.stub_service import Reply, Request, Stub, stub_service
 
 
@@ -479,36 +477,3 @@ def test_it_runs_on_every_python_here_with_nothing_installed(stub: Stub, tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
     assert {e["name"] for e in events(stub)} == {"step", "forward"}
     assert {r.headers["content-encoding"] for r in stub.posted() if r.path == "/v1/events"} == {"gzip"}
-
-
-def test_a_thousand_clients_of_one_process_lose_nothing(tmp_path: Path):
-    ranks, spans = 1024, 20
-    with Service(tmp_path / "data") as service:
-        clients: list[cr.Client | None] = [None] * ranks
-        lost: list[object] = []
-
-        def rank(number: int) -> None:
-            client = clients[number] = cr.Client(
-                service.url, "many", rank=number, host=f"h{number // 8}", spool_dir=tmp_path / "spool"
-            )
-            for n in range(spans):
-                with client.span("work", n=n):
-                    pass
-            if not client.flush(240):
-                lost.append((number, client.stats()))
-            client.shutdown()
-
-        threads = [threading.Thread(target=rank, args=(n,)) for n in range(ranks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert lost == []
-        stats = [client.stats() for client in clients if client is not None]
-        assert [s["dropped"] for s in stats if s["dropped"]] == []
-        with service.client() as asking:
-            derived(asking, "many")
-            summary = asking.get("/v1/jobs/many").json()
-        totals = Counter({name: sum(s[name] for s in stats) for name in ("posts", "retries", "accepted")})
-        print(totals)
-        assert summary["events"]["by_kind"]["other"] == ranks * spans

@@ -1,6 +1,6 @@
 """A rank of a small training job with the client, as a process of its own: prints one JSON line about how it went.
 
-Arguments: url, spool folder, seconds, then words: `full` (the disk takes no byte), `little` (little memory for what waits), `none`
+The job is CROSSRANK_JOB. Arguments: url, spool folder, seconds, then words: `full` (the disk takes no byte), `little` (little memory for what waits), `none`
 (no client at all), `away` (nothing is waited for at the end), `told` (trains on until a line comes on stdin).
 """
 
@@ -47,7 +47,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     if "none" not in words:
         memory: dict[str, Any] = {"memory_bytes": 2000} if "little" in words else {}
-        assert cr.init(url, "job", spool_dir=spool, **memory) is not None
+        assert cr.init(url, spool_dir=spool, **memory) is not None
     told = threading.Event()
     if "told" in words:
         listener = threading.Thread(target=wait_for_a_line, args=(told,), daemon=True)

@@ -201,12 +201,32 @@ def restore(_said: dict[str, str], _faults: Faults) -> list[float]:
         assert instruments.instrument(model=model, optimizer=optimizer, dataloader=loader)
         during = touched()
         assert [b == d for b, d in zip(before, during, strict=True)].count(True) <= 1, during
+        first = client.client().current_step
         for batch in loader:
             model(batch).mean().backward()
             optimizer.step()
+        assert client.client().current_step > (-1 if first is None else first), "steps go on where they were"
         instruments.uninstrument()
         assert touched() == before
+    forked_children_die_alone()
     return []
+
+
+def forked_children_die_alone() -> None:
+    """A SIGTERM of a child is none of its parent, with whom it shares open files; it dies of it as if nobody had handled it."""
+    assert instruments.instrument()
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+            os._exit(1)
+        os.kill(pid, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+    (listener,) = (thread for thread in threading.enumerate() if thread.name == "crossrank-last-words")
+    other = threading.Thread(target=instruments.uninstrument)  # which cannot give back signals
+    other.start()
+    other.join()
+    assert not listener.is_alive()
 
 
 def huggingface(said: dict[str, str], _faults: Faults) -> list[float]:
@@ -245,9 +265,11 @@ def lightning_trainer(said: dict[str, str], _faults: Faults) -> list[float]:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
+    callback = trainers.lightning_callback()
+    assert client.client().open_begun() == [], "nothing stands still before the training has begun"
     trainer = lightning.Trainer(
         max_steps=int(said["steps"]), accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=os.environ["TMPDIR"], callbacks=[trainers.lightning_callback()],
+        enable_model_summary=False, default_root_dir=os.environ["TMPDIR"], callbacks=[callback],
     )  # fmt: skip
     trainer.fit(Module(), torch.utils.data.DataLoader(list(torch.ones(64, 64)), batch_size=4))
     return []

@@ -147,6 +147,9 @@ class Calls:
             work = call.work = Work.unbox(boxed)
             if len(self._pending) >= PENDING_KEPT:
                 self.sweep()
+            if len(self._pending) >= PENDING_KEPT:  # a job that issues without end what never completes
+                self.faults += 1
+                return
             self._pending[id(work)] = call
             if not call.blocking:
                 call.future = work.get_future()

@@ -14,6 +14,7 @@ Where somebody else already owns the wakeup socket (asyncio), only a rank that i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -25,12 +26,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from crossrank_client.clock import mono_ns
 from crossrank_client.torch.ring import dump
 
 if TYPE_CHECKING:
     from crossrank_client.client import Client
 
 WORDS_S = 2.0
+AGAIN_NS = 5_000_000_000
+END = b"\0"
 STACK_CHARACTERS = 3900
 
 
@@ -40,6 +44,7 @@ class LastWords:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._said = threading.Event()
+        self._spoke_ns: int | None = None
         self._installed = threading.current_thread() is threading.main_thread()
         if not self._installed:
             return
@@ -48,30 +53,51 @@ class LastWords:
         self._ours, theirs = socket.socketpair()
         self._theirs = theirs
         theirs.setblocking(False)
-        self._heard_at_once = self._take_wakeup()
+        self._take_wakeup()
         signal.signal(signal.SIGTERM, self._in_main_thread)
+        _Forks.guarded = self
         self._thread = threading.Thread(target=self._listen, name="crossrank-last-words", daemon=True)
         self._thread.start()
 
     def remove(self) -> None:
         """Gives SIGTERM back, unless somebody else has taken it since."""
-        if not self._installed or threading.current_thread() is not threading.main_thread():
+        if not self._installed:
             return
         self._installed = False
-        if signal.getsignal(signal.SIGTERM) == self._in_main_thread:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
-        if self._heard_at_once:
-            signal.set_wakeup_fd(-1)
+        _Forks.guarded = None
+        if threading.current_thread() is not threading.main_thread():
+            # Signals can be given back by the main thread only. The sockets stay: a number in use by C must not become another file.
+            self._send(END)
+            self._thread.join(1.0)
+            return
+        self._give_back()
         self._theirs.close()  # the thread reads the end and goes
         self._thread.join(1.0)
         self._ours.close()
 
-    def _take_wakeup(self) -> bool:
+    def in_child(self) -> None:
+        """After a fork: lets go of what is the parent's."""
+        if self._installed and os.getpid() != self._pid:
+            self._installed = False
+            self._give_back()
+            self._theirs.close()
+            self._ours.close()
+
+    def _give_back(self) -> None:
+        if signal.getsignal(signal.SIGTERM) == self._in_main_thread:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+        found = signal.set_wakeup_fd(-1)
+        if found not in (-1, self._theirs.fileno()):
+            signal.set_wakeup_fd(found)  # somebody has taken it since
+
+    def _take_wakeup(self) -> None:
         before = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
-        if before == -1:
-            return True
-        signal.set_wakeup_fd(before)
-        return False
+        if before != -1:
+            signal.set_wakeup_fd(before)
+
+    def _send(self, word: bytes) -> None:
+        with contextlib.suppress(OSError):  # full: the thread has enough to read
+            self._theirs.send(word)
 
     def _listen(self) -> None:
         while True:
@@ -79,17 +105,16 @@ class LastWords:
                 numbers = self._ours.recv(16)
             except OSError:
                 return
-            if not numbers:
+            if not numbers or numbers[-1:] == END:
                 return
-            if signal.SIGTERM in numbers:
+            if signal.SIGTERM in numbers and self._installed:
                 self._speak()
                 if self._before in (signal.SIG_DFL, None):
                     self._die()
 
     def _in_main_thread(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._pid:
-            if not self._heard_at_once:
-                self._theirs.send(bytes([signal.SIGTERM]))
+        if self._installed and os.getpid() == self._pid:
+            self._send(bytes([signal.SIGTERM]))  # again, if the wakeup has told it already
             self._said.wait(WORDS_S)
         if callable(self._before):
             self._before(number, frame)
@@ -102,6 +127,12 @@ class LastWords:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _speak(self) -> None:
+        """Once for the several ways in which one signal is heard; again for a later one that the job survived to see."""
+        now = mono_ns()
+        if self._spoke_ns is not None and now - self._spoke_ns < AGAIN_NS:
+            return
+        self._spoke_ns = now
+        self._said.clear()
         try:
             stacks = _stacks()
             recorded = dump(stacks=True)
@@ -124,6 +155,39 @@ class LastWords:
         sender.timeout_s = WORDS_S
         sender.post(where, recorded, {"content-type": "application/octet-stream"})
         sender.close()
+
+
+class _Forks:
+    """Keeps SIGTERM off a child until it has let go: its parent would read of it in the socket that both have, and die."""
+
+    guarded: LastWords | None = None
+    forking = threading.local()  # mask: of the thread that forks, and so of its child
+
+    @classmethod
+    def before(cls) -> None:
+        """In the parent, in the thread that forks."""
+        if cls.guarded is not None:
+            cls.forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    @classmethod
+    def after(cls) -> None:
+        """In the parent."""
+        mask = cls.forking.__dict__.pop("mask", None)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    @classmethod
+    def in_child(cls) -> None:
+        """In the child."""
+        found, cls.guarded = cls.guarded, None
+        try:
+            if found is not None:
+                found.in_child()
+        finally:
+            cls.after()
+
+
+os.register_at_fork(before=_Forks.before, after_in_parent=_Forks.after, after_in_child=_Forks.in_child)
 
 
 def _stacks() -> str:

@@ -12,6 +12,7 @@ Hooks only read the time. All are taken away again by `remove`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ class Steps:
         self._client = client
         self._begin = client.step
         self.boundaries: list[Callable[[int | None], None]] = []
-        self._automatic = client.current_step is None
+        self._automatic = client.current_step is None or client.steps_are_ours
         self._due = True
         client.step = self._begun  # type: ignore[method-assign]  # also for steps that the job numbers
 
@@ -40,7 +41,7 @@ class Steps:
         self._client.__dict__.pop("step", None)
 
     def _begun(self, number: int | None = None, **fields: Any) -> Any:
-        self._automatic = False
+        self._automatic = self._client.steps_are_ours = False
         return self._next(number, **fields)
 
     def _next(self, number: int | None = None, **fields: Any) -> Any:
@@ -53,6 +54,7 @@ class Steps:
         """A phase is about to begin: with it the next step, if one is due."""
         if self._automatic and self._due:
             self._due = False
+            self._client.steps_are_ours = True
             self._next()
 
     def optimizer_done(self) -> None:
@@ -78,7 +80,7 @@ class Phases:
                 open_spans.append(span)
 
         def after(*_: Any) -> None:
-            if open_spans:
+            with contextlib.suppress(IndexError):  # a pass that began before, or that another thread has closed
                 open_spans.pop().__exit__(None, None, None)
 
         first = model.register_forward_pre_hook(before, prepend=True)
@@ -97,7 +99,7 @@ class Phases:
                 open_spans.append(span)
 
         def after(*_: Any) -> None:
-            if open_spans:
+            with contextlib.suppress(IndexError):
                 open_spans.pop().__exit__(None, None, None)
             if ends_step:
                 self._steps.optimizer_done()
@@ -192,4 +194,6 @@ class _TimedIterator:
         return len(self._inner)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # of a copy that is being made
+            raise AttributeError(name)
         return getattr(self._inner, name)

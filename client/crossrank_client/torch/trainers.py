@@ -70,7 +70,7 @@ def lightning_callback(url: str | None = None, job: str | None = None, **given: 
 
         def __init__(self) -> None:
             self._started = False
-            self._forward = crossrank_client.begin("forward", "compute")  # of no client: nothing
+            self._forward: Any = None
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self._started = _start(url, job, **given)
@@ -82,7 +82,8 @@ def lightning_callback(url: str | None = None, job: str | None = None, **given: 
             self._forward = crossrank_client.begin("forward", "compute")
 
         def on_before_backward(self, *_: Any) -> None:
-            self._forward.end()
+            if self._forward is not None:
+                self._forward.end()
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             client = crossrank_client.client()
