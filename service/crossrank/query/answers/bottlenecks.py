@@ -10,6 +10,7 @@ from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.stragglers import find_stragglers
 from crossrank.model.findings import Finding, Straggler
 from crossrank.query.answers.hangs import hang_findings
+from crossrank.query.graphs import graph_of
 from crossrank.query.jobview import JobView, carried
 
 
@@ -26,8 +27,9 @@ def bottlenecks(view: JobView, *, first: int | None, last: int | None) -> dict[s
         derived = view.derived
         chosen = _stragglers(view, first, last)
         found = find_bottlenecks(
-            derived.timeline, derived.topology, derived.steps, chosen, first=first, last=last, mismatches=derived.mismatches
-        )
+            derived.timeline, derived.topology, derived.steps, chosen, first=first, last=last, graph=graph_of(derived.timeline),
+            mismatches=derived.mismatches,
+        )  # fmt: skip
     return {"findings": [finding_answer(view.snapshot.job, f) for f in (*hang_findings(view), *found)], **carried(view)}
 
 
@@ -35,7 +37,8 @@ def _stragglers(view: JobView, first: int | None, last: int | None) -> tuple[Str
     if first is None and last is None:
         return view.derived.stragglers
     derived = view.derived
-    return find_stragglers(derived.timeline, derived.topology, derived.steps, first=first, last=last)
+    graph = graph_of(derived.timeline)
+    return find_stragglers(derived.timeline, derived.topology, derived.steps, first=first, last=last, graph=graph)
 
 
 def _straggler(job: str, s: Straggler) -> dict[str, Any]:
