@@ -1,7 +1,8 @@
 """Random jobs with one random fault each, and what their verdicts should be; for scoring analysis.standstill and .mismatches.
 
 Hangs, skipped and mis-sized collectives are simulated with their consequences. Wrong operations, element types, orders and extra
-calls are written into the events of one rank afterwards, as their consequences depend on the library.
+calls are written into the events of one rank afterwards, as their consequences depend on the library. A rank whose device stops, that
+waits for a message of one who waits for it, or that believes other members of its group, is made of one that hangs: all others wait alike.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from crossrank.simulate.job import simulate
 from crossrank.simulate.topology import lay_out
 from tests.support.pipeline import timeline_of, topology_of
 
-Kind = Literal["none", "hang", "skipped", "size", "op", "dtype", "order", "extra"]
+Kind = Literal["none", "hang", "skipped", "size", "op", "dtype", "order", "extra", "device", "deadlock", "membership"]
 KINDS: tuple[Kind, ...] = ("none", "hang", "hang", "hang", "skipped", "skipped", "size", "op", "dtype", "order", "extra")
+ALL_KINDS: tuple[Kind, ...] = (*KINDS, "device", "deadlock", "membership")
 _LAYOUTS = (
     (8, 1, 1), (4, 2, 1), (2, 4, 1), (2, 2, 2), (4, 4, 1), (4, 1, 4), (2, 4, 2), (4, 2, 4), (8, 4, 1), (4, 4, 4), (8, 4, 2),
     (16, 4, 2), (8, 8, 4), (32, 8, 1),
@@ -58,7 +60,9 @@ class Score:
     told: str
 
 
-def draw(seed: int, *, ranks_most: int = 256, lost: float | None = None, lost_open: float = 0.0) -> Case:
+def draw(
+    seed: int, *, ranks_most: int = 256, lost: float | None = None, lost_open: float = 0.0, kinds: tuple[Kind, ...] = KINDS
+) -> Case:
     """A random case."""
     rng = np.random.default_rng((seed, 77))
     fitting = [layout for layout in _LAYOUTS if int(np.prod(layout)) <= ranks_most]
@@ -68,7 +72,7 @@ def draw(seed: int, *, ranks_most: int = 256, lost: float | None = None, lost_op
         buckets=int(rng.integers(2, 5)), overlap=bool(rng.random() < 0.3), ranks_per_host=int(rng.choice((2, 4, 8))),
         clocks=ClockConfig(step_fraction=0.1 if rng.random() < 0.3 else 0.0),
     )  # fmt: skip
-    kind = KINDS[int(rng.integers(len(KINDS)))]
+    kind = kinds[int(rng.integers(len(kinds)))]
     rank, step = int(rng.integers(config.world_size)), int(rng.integers(3, 5))
     scope = str(rng.choice(["world", *(["dp"] if dp > 1 else []), *(["tp"] if tp > 1 else [])]))
     per_step = {"world": 1, "dp": config.buckets, "tp": 2 * config.layers * config.microbatches}[scope]
@@ -77,6 +81,8 @@ def draw(seed: int, *, ranks_most: int = 256, lost: float | None = None, lost_op
     if kind == "hang":
         places = ["dataloader", "forward", "backward", "optimizer", "grad_norm", *(["gradients"] if dp > 1 else [])]
         faults = [Hang(rank, step, str(rng.choice(places)))]  # type: ignore[arg-type]
+    elif kind in ("device", "deadlock", "membership"):
+        faults = [Hang(rank, step, "grad_norm")]
     elif kind == "skipped":
         faults = [SkippedCollective(rank, step, scope, index)]  # type: ignore[arg-type]
     elif kind == "size":
@@ -87,10 +93,16 @@ def draw(seed: int, *, ranks_most: int = 256, lost: float | None = None, lost_op
         name for name, m in zip(layout.groups, layout.members, strict=True) if rank in m and layout.scope_of(name) == scope
     )
     seq = step * per_step + index + 1
+    if kind in ("deadlock", "membership"):
+        group, seq = "world", step + 1
     events = _slip(simulated.events, kind, rank, group, seq)
     chance = float(rng.choice((0.0, 0.002, 0.01))) if lost is None else lost
     missing = int(rng.integers(config.world_size)) if rng.random() < 0.15 else None
-    if missing == rank or config.world_size < 8:
+    if (
+        missing == rank
+        or config.world_size < 8
+        or (kind == "deadlock" and missing is not None and missing >= config.world_size - 2)
+    ):
         missing = None
     case = Case(seed, config, kind, rank, group, seq, chance, lost_open, missing, events)
     return replace(case, events=_delivered(case, rng))
@@ -98,6 +110,10 @@ def draw(seed: int, *, ranks_most: int = 256, lost: float | None = None, lost_op
 
 def _slip(events: pa.Table, kind: Kind, rank: int, group: str, seq: int) -> pa.Table:
     """Writes a wrong operation, type, order or an extra call into one rank's events of one group."""
+    if kind == "device":
+        return _stopped_inside(events, rank)
+    if kind in ("deadlock", "membership"):
+        return _waiting_otherwise(events, kind, rank, group, seq)
     if kind not in ("op", "dtype", "order", "extra"):
         return events
     mine = (events["rank"].to_numpy() == rank) & np.array([g == group for g in events["group"].to_pylist()])
@@ -121,6 +137,42 @@ def _slip(events: pa.Table, kind: Kind, rank: int, group: str, seq: int) -> pa.T
     extra = _with(_with(extra, "op", ["barrier"]), "span_id", [b"\xee" * 8])
     later = np.where(mine & (number >= seq), number + 1, number)
     return pa.concat_tables([_with(events, "seq", [int(s) if s else None for s in later.tolist()]), extra]).unify_dictionaries()
+
+
+def _stopped_inside(events: pa.Table, rank: int) -> pa.Table:
+    """The rank never leaves the last collective it entered, which the others have left."""
+    start, end = events["start_ns"].to_numpy(), events["end_ns"].fill_null(np.iinfo(np.int64).max).to_numpy()
+    mine, is_open = events["rank"].to_numpy() == rank, np.asarray(events["end_ns"].is_null())
+    entered = np.flatnonzero(mine & (np.array(events["kind"].to_pylist()) == "collective"))
+    last = int(entered[np.argmax(start[entered])])
+    ends = events["end_ns"].to_pylist()
+    ends[last] = None
+    after = mine & ~is_open & (end > start[last])
+    after[last] = False
+    return _with(events, "end_ns", ends).filter(pa.array(~after))
+
+
+def _waiting_otherwise(events: pa.Table, kind: Kind, rank: int, group: str, seq: int) -> pa.Table:
+    """The rank that did not enter the operation waits for another member's message, or enters it as one of other members."""
+    there = (events["seq"].fill_null(0).to_numpy() == seq) & np.array([g == group for g in events["group"].to_pylist()])
+    entered = events.filter(pa.array(there)).sort_by("rank")
+    entered = entered.slice(len(entered) - 1)
+    other = entered["rank"].to_pylist()[0]
+    begun = events.filter(pa.array(events["rank"].to_numpy() == rank)).slice(0, 1)  # whose clock stamps it
+    wrong = [r for r in sorted(set(events["rank"].to_pylist())) if r != other]
+    now = {
+        "rank": rank,
+        "span_id": b"\xee" * 8,
+        "start_ns": int(np.max(events["start_ns"].filter(pa.array(events["rank"].to_numpy() == rank)).to_numpy())),
+    }
+    now |= {name: begun[name].to_pylist()[0] for name in ("host", "clock", "lane")}
+    if kind == "deadlock":
+        now |= {"kind": "recv", "name": "recv", "op": "recv", "peer": other, "group": "pp", "seq": 1, "group_ranks": None}
+    else:
+        now |= {"group_ranks": wrong}
+    for name, value in now.items():
+        entered = _with(entered, name, [value])
+    return pa.concat_tables([events, entered]).unify_dictionaries()
 
 
 def _with(events: pa.Table, name: str, values: list[Any]) -> pa.Table:
@@ -170,6 +222,11 @@ def score(case: Case) -> Score:
             exact = not found and not named and not still.suspects
         case "hang":
             exact = named == injected and not found
+        case "device":
+            exact = named == injected and not found and {c.reason for c in still.culprits} == {"device_stopped"}
+        case "deadlock":
+            exact = case.rank in still.cycle and len(still.cycle) == 2 and named == set(still.cycle) and not found
+            injected = injected | set(still.cycle) if exact else injected
         case "skipped":
             hidden = _is_hidden(case)
             exact = (

@@ -35,6 +35,14 @@ def test_an_event_two_groups_could_own_is_given_to_neither():
     assert found.code.tolist() == [1, 2, 0]
 
 
+def test_a_membership_that_one_rank_comes_to_believe_leaves_the_others_in_theirs():
+    """Members are sent once, later events have none; then rank 2 sends another list."""
+    rows = [("g", r, [0, 1, 2]) for r in range(3)] + [("g", r, None) for r in range(3)] + [("g", 2, [1, 2])]
+    found = identify(rows)
+    assert found.members == ((0, 1, 2), (1, 2))
+    assert found.code.tolist() == [0, 0, 0, 0, 0, 0, 1]
+
+
 def test_no_events_and_sliced_columns():
     assert identify([]).names == ()
     column = pa.array([[7], [0, 1], None, [2]], type=LIST).slice(1, 3)

@@ -185,6 +185,21 @@ def test_a_rank_that_gives_other_members():
     assert told(found) == [("membership", (3,), 0)]
 
 
+def test_a_rank_that_comes_to_give_other_members():
+    """It was in the group as all others are, then calls number 3 as one of other members: nobody leaves that."""
+    rows = [collective(r, q, (q, q + 1), group_ranks=[0, 1, 2, 3]) for r in range(4) for q in range(3)]
+    rows += [collective(r, 3, (3, None), group_ranks=[0, 1, 2, 3]) for r in (0, 1, 2)]
+    rows += [collective(3, 3, (3, None), group_ranks=[0, 1, 3])]
+    assert told(find_mismatches(timeline_of(*rows))) == [("membership", (3,), 3)]
+
+
+def test_a_new_group_with_an_old_name_is_no_other_belief():
+    rows = [collective(r, q, (q, q + 1), group_ranks=[0, 1, 2, 3]) for r in range(4) for q in range(3)]
+    rows += [collective(r, 3, (3, None), group_ranks=[0, 1, 2, 3]) for r in (1, 2, 3)]
+    rows += [collective(0, 1, (3, None), group_ranks=[0, 1])]
+    assert find_mismatches(timeline_of(*rows)) == ()
+
+
 def test_groups_that_share_a_name_and_no_member_are_fine():
     rows = [collective(r, q, (q, q + 1), group_ranks=[r // 2 * 2, r // 2 * 2 + 1]) for r in range(4) for q in range(3)]
     assert find_mismatches(timeline_of(*rows)) == ()

@@ -58,6 +58,14 @@ def test_messages_in_a_circle_are_a_deadlock():
     assert named(found) == [(0, "deadlock"), (1, "deadlock"), (2, "deadlock")]
 
 
+def test_a_circle_is_a_deadlock_whatever_a_rank_without_data_does():
+    found = standstill(
+        message("recv", 0, 1, 1, (5, None)), message("recv", 1, 0, 1, (5, None)), in_group(2, 1, (5, None), "a", [2, 3])
+    )
+    assert (found.cycle, found.unseen) == ((0, 1), (3,))
+    assert named(found) == [(0, "deadlock"), (1, "deadlock")]
+
+
 def test_groups_entered_in_different_order_are_a_deadlock():
     found = standstill(in_group(0, 1, (5, None), "a", [0, 1]), in_group(1, 1, (5, None), "b", [0, 1]))
     assert found.cycle == (0, 1)

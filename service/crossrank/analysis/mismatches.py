@@ -286,13 +286,12 @@ def _confidence(slip: Slip, tied: tuple[int, ...]) -> float:
 
 def _memberships(timeline: Timeline) -> list[Mismatch]:
     """Groups of one name whose members are given differently by ranks that are in both lists."""
-    trace, coll = timeline.trace, timeline.matches.collectives
+    trace = timeline.trace
     names = Counter(name for name, ranks in zip(trace.groups, trace.group_ranks, strict=True) if ranks)
     doubled = [g for g, name in enumerate(trace.groups) if names[name] > 1 and trace.group_ranks[g]]
     if not doubled:
         return []
-    group = coll.group[coll.instance]
-    users = {g: set(trace.rank[coll.member[group == g]].tolist()) for g in doubled}
+    users = _believers(timeline, doubled)
     found: list[Mismatch] = []
     for g in doubled:
         for h in doubled:
@@ -306,6 +305,27 @@ def _memberships(timeline: Timeline) -> list[Mismatch]:
             elif len(users[g]) == len(users[h]) and users[g] <= both and g < h:
                 found.append(_tied_membership(timeline, g, h, users))
     return found
+
+
+def _believers(timeline: Timeline, groups: list[int]) -> dict[int, set[int]]:
+    """Who takes a group for the one of its name: all who ever took part in it.
+
+    But a rank may come to believe other members. So where nobody has ever left an operation of one of them, and what is called on it has
+    the number that others wait in, only who waits counts. (A new group that was given an old name counts by itself.)
+    """
+    trace, coll = timeline.trace, timeline.matches.collectives
+    group, rank, is_open = coll.group[coll.instance], trace.rank[coll.member], trace.is_open[coll.member]
+    ever = {g: set(rank[group == g].tolist()) for g in groups}
+    waiting = {g: set(rank[(group == g) & is_open].tolist()) for g in groups}
+    number = {g: set(coll.seq[coll.instance[(group == g) & is_open]].tolist()) for g in groups}
+    never_left = [g for g in groups if ever[g] and not (~is_open[group == g]).any()]
+    changed = {
+        trace.groups[h]
+        for h in never_left
+        for g in groups
+        if g != h and trace.groups[g] == trace.groups[h] and number[h] & number[g]
+    }
+    return {g: waiting[g] if trace.groups[g] in changed else ever[g] for g in groups}
 
 
 def _tied_membership(timeline: Timeline, one: int, other: int, users: dict[int, set[int]]) -> Mismatch:

@@ -75,10 +75,14 @@ class _Chains:
         named = {c.rank for c in culprits}
         ends, suspects = self._ends({r: ops for r, ops in self.candidates.items() if r not in named})
         culprits += ends
+        if suspects and not culprits:
+            self._find_left_out(on_one_lane=True)
+            if self.skips:
+                culprits, suspects = self._desynchronised(), set()
         for _, wrong in self.found.desynced:
             suspects |= set(wrong.candidates)
         cycle: tuple[int, ...] = ()
-        if not (culprits or suspects or self.unseen):
+        if not (culprits or suspects):  # a circle holds whatever a rank without data does
             cycle = _cycle({r: ops for r, ops in self.open_at.items() if any(p.absent for p in ops)})
             culprits = [self._culprit(r, "deadlock", next(p for p in self.open_at[r] if p.absent)) for r in cycle]
         desynced = tuple(p for p, _ in self.found.desynced)
@@ -113,11 +117,18 @@ class _Chains:
         return step is not None and p.step is not None and step > p.step and self._proves(rank, p)
 
     def _proves(self, rank: int, p: Pending) -> bool:
-        """Where events are lost, a missing call proves something only if nobody else is missing: then it did not happen."""
-        return not self.lost.events or set(p.absent) & self.seen == {rank}
+        """Where events are lost, a missing call proves something if nobody else is missing: then it did not happen.
 
-    def _find_left_out(self) -> None:
-        """Everybody who is missing somewhere waits elsewhere: looks for who waits in what it calls after what it is missing in."""
+        Or if most are in the operation and nobody has left it: whoever is further on has not been in it.
+        """
+        absent = set(p.absent) & self.seen
+        return not self.lost.events or absent == {rank} or (p.kind == COLLECTIVE and len(p.waiting) > len(absent))
+
+    def _find_left_out(self, *, on_one_lane: bool = False) -> None:
+        """Nobody is sure to be the end of a chain: looks for who waits in what it calls after what it is missing in.
+
+        on_one_lane: only on one lane, where more than one reading is left.
+        """
         for p in self.found.pending:
             for rank in p.absent:
                 missed = _as_called_by(rank, p)
@@ -125,7 +136,7 @@ class _Chains:
                 if missed is None or step is None or step != p.step or rank not in self.seen or not self._proves(rank, p):
                     continue
                 now_in = [op for at in self.open_at[rank] if (op := _own(rank, at)) is not None]
-                if any(self.order.comes_before(rank, missed, op, step) for op in now_in):
+                if any(self.order.comes_before(rank, missed, op, step, on_one_lane=on_one_lane) for op in now_in):
                     self.skips.setdefault((rank, p.group), p)
 
     @cached_property

@@ -1,8 +1,9 @@
 """Which process group an event belongs to: its name *and* its membership.
 
 Names repeat: after splitting a job into tensor-parallel groups, every one of them may be called `tp`. Events that carry the
-members of their group tell them apart. An event without members belongs to the one group of its name that holds its rank;
-when none or several do, to a group of that name with unknown membership.
+members of their group tell them apart. An event without members belongs to the one group of its name that holds its rank; when
+several do, to the one its own rank has named (of several, the one that most ranks have named); else to a group of that name with
+unknown membership.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _distinct_lists(sent: pa.Array) -> tuple[Int32Array, tuple[tuple[int, ...], 
 
 
 def _adopt_orphans(of_pair: list[tuple[str, tuple[int, ...]] | None], place: np.ndarray, rank: Int32Array) -> np.ndarray:
-    """Moves events without members to the one group of their name that holds their rank."""
+    """Moves events without members to the group of their name that they can only belong to."""
     by_name: dict[str, dict[tuple[int, ...], int]] = {}
     for i, key in enumerate(of_pair):
         if key is not None and key[1]:
@@ -74,7 +75,8 @@ def _adopt_orphans(of_pair: list[tuple[str, tuple[int, ...]] | None], place: np.
         if key is None or key[1] or key[0] not in by_name:
             continue
         rows = by_place[edges[i] : edges[i + 1]]
-        adopted = _homes(np.unique(rank[rows]), by_name[key[0]])
+        said = {p: set(np.unique(rank[by_place[edges[p] : edges[p + 1]]]).tolist()) for p in by_name[key[0]].values()}
+        adopted = _homes(np.unique(rank[rows]), by_name[key[0]], said)
         ranks = np.array(sorted(adopted), dtype=np.int64)
         homes = np.array([adopted[r] for r in ranks.tolist()], dtype=np.int64)
         held = np.isin(rank[rows], ranks)
@@ -82,12 +84,19 @@ def _adopt_orphans(of_pair: list[tuple[str, tuple[int, ...]] | None], place: np.
     return out
 
 
-def _homes(ranks: np.ndarray, groups: dict[tuple[int, ...], int]) -> dict[int, int]:
-    """For each rank that exactly one membership holds: the place of that membership."""
+def _homes(ranks: np.ndarray, groups: dict[tuple[int, ...], int], said: dict[int, set[int]]) -> dict[int, int]:
+    """The place of the membership each rank belongs to, of those that have one. said: who has named each membership."""
     wanted = set(ranks.tolist())
     holders: dict[int, list[int]] = {}
     for members, place in groups.items():
         for r in members:
             if r in wanted:
                 holders.setdefault(r, []).append(place)
-    return {r: places[0] for r, places in holders.items() if len(places) == 1}
+    homes: dict[int, int] = {}
+    for r, places in holders.items():
+        named = places if len(places) == 1 else [p for p in places if r in said[p]]
+        most = max((len(said[p]) for p in named), default=0)
+        best = [p for p in named if len(said[p]) == most]
+        if len(best) == 1:
+            homes[r] = best[0]
+    return homes
