@@ -25,6 +25,7 @@ from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.decoded import RAW_SCHEMA
 
 _WORDS = ("job", "host", "clock", "kind", "group", "op", "dtype")
+_PAST_INT32 = 2**31
 _NUMBERS = ("attempt", "step", "seq", "peer", "bytes")
 
 
@@ -61,7 +62,8 @@ class ColumnMaker:
         out = {name: self._body.column(codes, n) for name, codes in words.items()}
         for name in (*_NUMBERS, "is_async", "value"):
             out[name] = self._numbers(name)
-        out["rank"] = pc.fill_null(self._numbers("rank"), 0)
+        rank = self._numbers("rank")
+        out["rank"] = pc.fill_null(rank, 0) if rank.null_count else rank
         out["group_ranks"] = self._rank_lists(ranks_of)
         out["trace_id"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), n, [None, pa.py_buffer(spans.trace_id)])
         out["span_id"] = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), n, [None, pa.py_buffer(spans.span_id)])
@@ -98,7 +100,14 @@ class ColumnMaker:
         """A column of numbers or truths, the spans' own or those of their resource."""
         kind = RAW_SCHEMA.field(name).type
         around = self._of_arounds(name)
-        shared = pa.array(around, kind).take(pa.array(self._scope)) if any(v is not None for v in around) else None
+        shared = None
+        if any(v is not None for v in around):
+            same = len(set(around)) == 1
+            shared = (
+                pa.repeat(pa.scalar(around[0], kind), len(self._scope))
+                if same
+                else pa.array(around, kind).take(pa.array(self._scope))
+            )
         if name not in self._given:
             return self._nulls(kind) if shared is None else shared
         given, own = self._given[name] > 0, self._number[name]
@@ -165,6 +174,8 @@ class ColumnMaker:
         sizes = np.array([len(text or "") for text in texts], np.int64)[codes]
         shared = np.array([a.columns_bytes for a in self._arounds], np.int64)[self._scope]
         count_bytes(int(sizes.sum() + shared.sum()))
+        if len(texts) == 1 and texts[0] is not None:
+            return repeated(texts[0], len(codes)), np.full(len(codes), cut[0])
         return pa.array(texts, pa.string()).take(pa.array(codes)), np.array(cut, np.bool_)[codes]
 
     def _head_of(self, row: int) -> Span:
@@ -187,3 +198,11 @@ class ColumnMaker:
             dropped_events=head[DROPPED_EVENTS],
             dropped_links=head[DROPPED_LINKS],
         )
+
+
+def repeated(text: str, times: int) -> pa.Array:
+    """A column of one text."""
+    raw = text.encode()
+    assert len(raw) * times < _PAST_INT32, (len(raw), times)  # both are bounded by the body, see `count_bytes`
+    offsets = np.arange(times + 1, dtype=np.int32) * np.int32(len(raw))
+    return pa.StringArray.from_buffers(times, pa.py_buffer(offsets), pa.py_buffer(raw * times))
