@@ -4,6 +4,9 @@ First paint counts from the navigation to the first canvas with the service's da
 frame that shows the new data (moves that need data only); frames while the picture is dragged; the heatmap from asking for it to
 the drawn image; memory of the page after all of it (its heap, and the memory of its process that it shares with nobody).
 
+Beside the pans and zooms stands the processor time that they took in the service and in the browser together: unlike the times on
+the clock it does not grow when other work has the cores.
+
     python benchmarks/page.py [--moves N]
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -108,8 +112,8 @@ def derived(server: Service) -> None:
     sys.stderr.write(f"derived in {time.perf_counter() - began:.1f} s\n")
 
 
-def own_mb(driver) -> float:
-    """Memory of the page's process that it shares with nobody, MB = 1e6 bytes: the largest of the browser's renderers."""
+def family(ancestor: int) -> list[int]:
+    """A process and all that it has started."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -117,10 +121,28 @@ def own_mb(driver) -> float:
         except OSError:
             continue
         children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    waiting, largest = [driver.service.process.pid], 0.0
-    while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, [])
+    found = [ancestor]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def processor_s(*ancestors: int) -> float:
+    """Processor time that processes and all that they started have taken so far."""
+    ticks = 0
+    for pid in (pid for ancestor in ancestors for pid in family(ancestor)):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def own_mb(driver) -> float:
+    """Memory of the page's process that it shares with nobody, MB = 1e6 bytes: the largest of the browser's renderers."""
+    largest = 0.0
+    for pid in family(driver.service.process.pid):
         try:
             if b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -142,7 +164,10 @@ def measure_timeline(server: Service, moves: int, results: Results) -> None:
         results.add("timeline: first paint, first load", paints[0], "s", at_most=2)
         results.add("timeline: first paint, median of loads", percentile(paints, 0.5), "s", at_most=2)
         print(f"moves by seed {SEED}")
+        before_s = processor_s(server.pid, driver.service.process.pid)
         times = driver.execute_async_script(MOVES, moves, SEED)
+        took_s = processor_s(server.pid, driver.service.process.pid) - before_s
+        results.add("timeline: processor time of service and browser for a move, mean", 1e3 * took_s / moves, "ms")
         for what, found in times.items():
             results.add(f"timeline: {what} to new data on the screen, p50 of {len(found)}", percentile(found, 0.5), "ms")
             results.add(f"timeline: {what} to new data on the screen, p95", percentile(found, 0.95), "ms", at_most=150)
@@ -190,13 +215,16 @@ def main() -> None:
     moves = parser.parse_args().moves
     results = Results("page")
     results.add(f"machine: load average of the last minute on {os.cpu_count()} cores, at the start", os.getloadavg()[0], "")
-    with service(prepare) as server:
-        derived(server)
-        measure_timeline(server, moves, results)
-    with service(prepare_wide) as server:
-        derived(server)
-        measure_heatmap(server, results)
-    results.finish()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped before the end; what was measured is kept"))
+    try:
+        with service(prepare) as server:
+            derived(server)
+            measure_timeline(server, moves, results)
+        with service(prepare_wide) as server:
+            derived(server)
+            measure_heatmap(server, results)
+    finally:
+        results.finish()
 
 
 if __name__ == "__main__":

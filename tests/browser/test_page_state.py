@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 
 from tests.browser.conftest import SLOW, Jobs
 from tests.browser.test_page_findings import address
@@ -86,3 +87,30 @@ def test_brushed_range_goes_for_everything(page: Page, jobs: Jobs, service):
     page.until(lambda: str(len(steps)) in page.one('[data-test="facts"]').text, "only the steps of the range")
     page.one('[data-test="range-clear"]').click()
     page.until(lambda: "from" not in address(page), "the whole job again")
+
+
+DRAWN = """
+return arguments[0].map(name => {
+  const plot = document.querySelector(`[data-test="${name}"] .js-plotly-plot`);
+  return plot && plot._fullLayout ? plot._fullLayout.xaxis.range.map(Number) : null;
+});
+"""
+
+
+def test_steps_brushed_by_hand_are_looked_at_everywhere(page: Page, jobs: Jobs, service):
+    page.open(f"/?job={jobs.sim}")
+    page.until(lambda: not page.all("[aria-busy], .loading"), "the overview has loaded")
+    area = page.one('[data-test="steps-chart"] .nsewdrag')
+    wide = area.size["width"]
+    hand = ActionChains(page.driver).move_to_element_with_offset(area, round(-0.3 * wide), 0).click_and_hold()
+    hand.move_by_offset(round(0.2 * wide), 0).move_by_offset(round(0.2 * wide), 0).release().perform()
+    page.until(lambda: "from" in address(page), "the brushed steps in the address")
+    first, last = int(address(page)["from"]), int(address(page)["to"])
+    assert 0 < first < last < jobs.simulated.config.steps - 1
+    steps = answer(service, jobs.sim, f"steps?from={first}&to={last}")["steps"]
+    page.until(lambda: f"Complete steps\n{len(steps)}" in page.one('[data-test="facts"]').text, "only the steps of the range")
+    page.until(
+        lambda: page.script(DRAWN, ["steps-chart", "heatmap"]) == [[first - 0.5, last + 0.5]] * 2, "both charts on the same steps"
+    )
+    page.one('[data-test="tab-timeline"]').click()
+    page.until(lambda: page.one('[data-test="timeline-range"]').text == f"Steps {first}–{last}", "the timeline of these steps")

@@ -92,7 +92,8 @@ export function mountTimeline(element, { job, state: begin, onState, api }) {
   function arrived() {
     fault.hidden = true;
     if (!isPlaced) place(tiles.best(need()));
-    draw();
+    cancelAnimationFrame(frame);
+    paint(); // at once: the next frame may be 16 ms away
   }
 
   function fail(problem) {
