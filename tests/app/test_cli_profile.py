@@ -102,6 +102,13 @@ def test_named_ranks_are_asked(service, run):
     assert ([r["rank"] for r in asked["ranks"]], asked["steps"]) == ([0, 1, 3], 4)
 
 
+def test_steps_can_be_asked_for_by_number(service, run):
+    lines = run("llm", "--ranks", "1", "--steps", "100-105").out.splitlines()
+    assert lines[0] == "asked 1 rank of llm for a profile of steps 100 to 105"
+    assert (state(service)["steps"], state(service)["first_step"]) == (6, 100)
+    assert run("llm", "--state").out.splitlines()[0] == "profile of steps 100 to 105 of 1 rank of llm"
+
+
 def test_the_service_chooses_and_says_why(service, run):
     lines = run("llm", "--auto", "--most", "2").out.splitlines()
     assert lines[0] == "asked 2 ranks of llm for a profile of the next 2 steps"
@@ -129,7 +136,7 @@ def test_traces_that_do_not_come_in_time_are_named_and_end_with_a_code_of_their_
     service.post("/v1/events", content=events(1, 7), headers=NDJSON).raise_for_status()
     later = run("llm", "--state")
     assert later.code == 0
-    assert "rank 1  told, profiles its next steps" in later.out
+    assert "rank 1  told, profiles its steps" in later.out
 
 
 def test_one_request_at_a_time(service, run):
@@ -146,7 +153,9 @@ def test_one_request_at_a_time(service, run):
         (("still", "--ranks", ""), 2, "neither a rank nor a range"),
         (("still", "--ranks", "0-2000000000"), 2, "at most 1,024 ranks"),
         (("still", "--ranks", "0", "--auto"), 2, "not both"),
-        (("still", "--steps", "100-105"), 2, "--steps 6"),
+        (("still", "--steps", "100-200"), 2, "from 1 to 100"),
+        (("still", "--steps", "105-100"), 2, "from 1 to 100"),
+        (("still", "--steps", "0-2"), 2, "are over, the job is at step 5"),
         (("still", "--steps", "0"), 2, "from 1 to 100"),
         (("still", "--steps", "many\x1b[2J"), 2, "from 1 to 100"),
         (("still", "--data", "."), 2, "only ranks that run"),

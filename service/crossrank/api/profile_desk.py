@@ -4,7 +4,7 @@
     received  its trace is stored                      expired   nothing came in time (the rank is gone, or has no steps)
 
 Kept in memory only: a service that was restarted has forgotten what was asked, and the ranks that know still post. `open` is a plain
-attribute that is false while nothing is asked, so that posts pay nothing for it.
+attribute that is false while nothing is waited for, so that posts pay nothing for it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,22 @@ from typing import Any
 from crossrank.errors import BadParameter, NotFound, Overloaded
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Which steps to profile: `count` of them, from step `first` on, or whichever come next if that is None."""
+
+    count: int
+    first: int | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """As ranks are told and people are answered."""
+        return {"steps": self.count, "first_step": self.first}
+
+
 @dataclass(slots=True)
 class _Request:
     id: str
-    steps: int
+    steps: Steps
     asked_ns: int
     why: dict[int, str]
     told: set[int] = field(default_factory=set)
@@ -40,7 +52,7 @@ class ProfileDesk:
         self._lock = threading.Lock()
         self.open = False
 
-    def ask(self, job: str, why: Mapping[int, str], steps: int) -> dict[str, Any]:
+    def ask(self, job: str, why: Mapping[int, str], steps: Steps) -> dict[str, Any]:
         """Asks ranks for a profile. why: reason by rank. Raises BadParameter while another of this job is under way, Overloaded."""
         with self._lock:
             before = self._requests.get(job)
@@ -55,17 +67,19 @@ class ProfileDesk:
         return self.state(job)
 
     def told(self, job: str, rank: int) -> dict[str, Any] | None:
-        """What to tell a rank in the answer to its post; None where nothing is asked of it. Told until its trace is here."""
+        """What to tell a rank in the answer to its post; None where nothing is asked of it.
+
+        It is told again with every post until its trace is here: an answer may be lost, and a rank that knows the id ignores it.
+        """
         with self._lock:
             request = self._requests.get(job)
-            if request is None or rank not in request.why or rank in request.told:
+            if request is None or rank not in request.why or rank in request.received:
                 return None
             if self._expired(request):
                 self._settle()
                 return None
             request.told.add(rank)
-            self._settle()
-            return {"id": request.id, "steps": request.steps}
+            return {"id": request.id, "rank": rank, **request.steps.shown()}
 
     def received(self, job: str, identifier: str, rank: int, events: int) -> None:
         """A trace has been stored. One that nobody asked for, or twice, changes nothing."""
@@ -73,6 +87,7 @@ class ProfileDesk:
             request = self._requests.get(job)
             if request is not None and request.id == identifier and rank in request.why:
                 request.received.setdefault(rank, events)
+                self._settle()
 
     def state(self, job: str) -> dict[str, Any]:
         """The last request of a job. Raises NotFound."""
@@ -82,7 +97,7 @@ class ProfileDesk:
                 raise NotFound(f"no profile of job {job!r} was asked for; POST /v1/jobs/{{job}}/profile does", job=job)
             expired = self._expired(request)
             ranks = [{"rank": rank, "why": why, **_progress(request, rank, expired=expired)} for rank, why in request.why.items()]
-            return {"id": request.id, "steps": request.steps, "done": expired or not request.waits(), "ranks": ranks}
+            return {"id": request.id, **request.steps.shown(), "done": expired or not request.waits(), "ranks": ranks}
 
     def forget(self, job: str) -> None:
         """The job was deleted."""
@@ -94,7 +109,7 @@ class ProfileDesk:
         return self._now_ns() - request.asked_ns > self._expire_ns
 
     def _settle(self) -> None:
-        self.open = any(len(r.told) < len(r.why) and not self._expired(r) for r in self._requests.values())
+        self.open = any(r.waits() and not self._expired(r) for r in self._requests.values())
 
     def _drop_oldest(self) -> None:
         over = [job for job, request in self._requests.items() if not request.waits() or self._expired(request)]

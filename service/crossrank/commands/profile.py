@@ -2,10 +2,11 @@
 
     crossrank profile llm            POST /v1/jobs/llm/profile, the service names the ranks that tell most
     ... --ranks 0,8-15               the same for these ranks
+    ... --steps 100-105              steps by number instead of the next ones
     ... --wait                       GET of the same address every second, until every trace is in or time is up
     ... --state                      only the GET
 
-Ranks hear of it in the answer to their next post and profile the steps that follow. So how many steps can be asked for, but not which.
+Ranks hear of it in the answer to their next post and profile the steps that follow, or those of the numbers given, which must be ahead.
 A data folder has no ranks that could be asked.
 """
 
@@ -83,18 +84,18 @@ def ranks_of(text: str) -> list[int]:
     return sorted(ranks)
 
 
-def steps_of(text: str) -> int:
-    """How many steps. Raises BadParameter, for a range of step numbers with how many those are."""
+def steps_of(text: str) -> int | list[int]:
+    """How many steps, or the first and the last by number. Raises BadParameter."""
     by_number = re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", text)
-    if by_number and int(by_number[1]) <= int(by_number[2]):
-        many = min(int(by_number[2]) - int(by_number[1]) + 1, MOST_STEPS)
+    if by_number:
+        first, last = int(by_number[1]), int(by_number[2])
+        if first <= last < first + MOST_STEPS:
+            return [first, last]
+    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_STEPS:
         raise BadParameter(
-            f"--steps {text}: ranks profile the steps that follow once they hear of it, not steps by number; "
-            f"ask for so many when the job gets there: --steps {many}",
+            f"--steps {plain(text, 40)}: a number of steps from 1 to {MOST_STEPS}, or a range of so many such as 100-105",
             field="steps",
         )
-    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_STEPS:
-        raise BadParameter(f"--steps {plain(text, 40)}: a number of steps from 1 to {MOST_STEPS}", field="steps")
     return int(text)
 
 
@@ -147,12 +148,12 @@ def progress(state: State) -> str:
 def asked_lines(job: str, state: State) -> list[str]:
     """Who was asked for how much, and why each."""
     who = f"asked {count(len(state['ranks']), 'rank')} of {plain(job)} for a profile"
-    return [f"{who} of {_next_steps(state['steps'])}", *(f"  rank {r['rank']}: {plain(r['why'])}" for r in state["ranks"])]
+    return [f"{who} of {_which(state)}", *(f"  rank {r['rank']}: {plain(r['why'])}" for r in state["ranks"])]
 
 
 def state_lines(job: str, state: State) -> list[str]:
     """A line a rank, and what the whole comes to."""
-    lines = [f"profile of {_next_steps(state['steps'])} of {count(len(state['ranks']), 'rank')} of {plain(job)}"]
+    lines = [f"profile of {_which(state)} of {count(len(state['ranks']), 'rank')} of {plain(job)}"]
     for r in state["ranks"]:
         events = f", {count(r['events'], 'event')}" if r["events"] is not None else ""
         lines.append(f"  rank {r['rank']}  {_SAID[r['state']]}{events} ({plain(r['why'])})")
@@ -166,13 +167,16 @@ def state_lines(job: str, state: State) -> list[str]:
 
 _SAID: Final = {
     "asked": "asked, has not posted since",
-    "told": "told, profiles its next steps",
+    "told": "told, profiles its steps",
     "received": "trace stored",
     "expired": "expired",
 }
 
 
-def _next_steps(steps: int) -> str:
+def _which(state: State) -> str:
+    steps, first = state["steps"], state.get("first_step")
+    if first is not None:
+        return f"step {first}" if steps == 1 else f"steps {first} to {first + steps - 1}"
     return "the next step" if steps == 1 else f"the next {count(steps)} steps"
 
 
