@@ -1,6 +1,7 @@
 """Migrations: forward only, recorded with checksums, and a newer or altered catalog is refused untouched."""
 
 import hashlib
+import shutil
 
 import pytest
 
@@ -35,6 +36,48 @@ def test_a_failing_migration_leaves_nothing_of_itself(connection):
         migrate(connection, steps, now_ns=5)
     good = [Migration(1, "0001_a.sql", "CREATE TABLE lake.a (x INTEGER)")]
     assert migrate(connection, good, now_ns=6) == 1
+
+
+class Dying:
+    """A connection of a process that is killed in front of its n-th statement: nothing more happens, not even a rollback."""
+
+    def __init__(self, connection, at):
+        self._connection, self._left = connection, at
+
+    def execute(self, *words):
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        return self._connection.execute(*words)
+
+
+class Killed(BaseException):
+    """What a failpoint raises."""
+
+
+def test_a_kill_between_any_two_statements_of_a_migration_changes_nothing_that_the_next_start_does_not_repair(tmp_path):
+    steps = [
+        Migration(1, "0001_a.sql", "CREATE TABLE lake.a (x INTEGER); INSERT INTO lake.a VALUES (1)"),
+        Migration(2, "0002_b.sql", "ALTER TABLE lake.a ADD COLUMN y INTEGER; UPDATE lake.a SET y = 2"),
+    ]
+    for at in range(20):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        with _attached(folder / "catalog.duckdb", folder / "lake") as opened:
+            try:
+                migrate(Dying(opened, at), steps, now_ns=5)
+                is_done = True
+            except Killed:
+                is_done = False
+            killed = shutil.copytree(folder, tmp_path / f"killed{at}")
+        with _attached(killed / "catalog.duckdb", killed / "lake") as opened:
+            migrate(opened, steps, now_ns=6)
+            assert opened.execute("SELECT * FROM lake.a").fetchall() == [(1, 2)]
+            assert opened.execute("SELECT number FROM lake.migrations ORDER BY number").fetchall() == [(1,), (2,)]
+            assert migrate(opened, steps, now_ns=7) == 0
+        if is_done:
+            break
+    assert at == 10, "a look, the table of records, and four statements for each migration"
 
 
 def test_a_newer_catalog_is_refused(tmp_path, monkeypatch):
