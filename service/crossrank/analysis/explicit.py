@@ -50,6 +50,8 @@ def explicit_causes(trace: JobTrace, time_ns: Int64Array, pred: Int64Array) -> E
     """The usable links of a trace. time_ns, pred: [2n] of every stamp."""
     n = len(trace)
     cause, effect = trace.link_cause, trace.link_effect
+    if len(cause) == 0:
+        return Explicit(np.zeros(n + 1, dtype=np.int64), cause, np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_))
     at = time_ns[2 * effect]
     ended = (time_ns[2 * cause + 1] <= at) & ~trace.is_open[cause]
     stamp = 2 * cause + ended

@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
-from crossrank.model.arrays import Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Int32Array, Int64Array
 from crossrank.model.matches import Matches
 
 NO_GATE = -1
@@ -45,18 +46,25 @@ def gates_of(matches: Matches, spans: int) -> Gates:
     k = len(coll)
     arrives = np.full(spans, NO_GATE, dtype=np.int32)
     waits = np.full(spans, NO_GATE, dtype=np.int32)
-    instance = coll.instance.astype(np.int32)
-    is_root = coll.member == coll.root[instance]
-    has_root = (coll.root >= 0)[instance]
-    sends = coll.root_sends[instance]
-    sync = coll.synchronising[instance]
-    for mask, side in (
-        (sync | (has_root & ~sends) | (has_root & sends & is_root), arrives),
-        (sync | (has_root & sends & ~is_root) | (has_root & ~sends & is_root), waits),
-    ):
-        side[coll.member[mask]] = instance[mask]
+    _collective_sides(coll.ptr, coll.member, coll.root, coll.root_sends, coll.synchronising, arrives, waits)
     message = np.arange(k, k + len(messages), dtype=np.int32)
     arrives[messages.send] = message
     waits[messages.recv] = message
-    needs = np.bincount(arrives[arrives >= 0], minlength=k + len(messages)).astype(np.int64)
+    needs: Int64Array = np.bincount(arrives[arrives >= 0], minlength=k + len(messages)).astype(np.int64)
     return Gates(arrives, waits, needs, k)
+
+
+@njit(cache=True, nogil=True)
+def _collective_sides(
+    ptr: Int64Array, member: Int64Array, root: Int64Array, root_sends: BoolArray, synchronising: BoolArray,
+    arrives: Int32Array, waits: Int32Array,
+) -> None:  # fmt: skip
+    """Enters the collectives into both sides, one after another: of a span in several the last one counts."""
+    for k in range(len(ptr) - 1):
+        for j in range(ptr[k], ptr[k + 1]):
+            span = member[j]
+            is_root = span == root[k]
+            if synchronising[k] or (root[k] >= 0 and (not root_sends[k] or is_root)):
+                arrives[span] = k
+            if synchronising[k] or (root[k] >= 0 and root_sends[k] != is_root):
+                waits[span] = k
