@@ -118,7 +118,7 @@ def _refuse_contradiction(claim: _Claim, claims: Sequence[_Claim]) -> None:
         if claim.contradicts(other):
             raise BadParameter(
                 f"{other.path} and {claim.path} both say they are rank {claim.recording.rank} at the same time; "
-                "import the wrong one by itself with --rank N",
+                "leave the wrong one out, or import it by itself with --rank N if only its name says that rank",
                 field="rank",
             )
 
