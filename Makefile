@@ -8,6 +8,9 @@ UV   ?= uv
 FITS    = -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p $(FITS) 2>/dev/null && echo $$p && break; done)
 
+# The suite starts the service a hundred times: compile its modules once, even where the shell asks to keep no byte code.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install install-dev demo serve test test-browser test-torch test-long check format schemas benchmarks constraints clean
 
