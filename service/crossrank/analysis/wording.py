@@ -10,9 +10,9 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 def duration(value_ns: float, error_ns: float | None = None) -> str:
     """`151 ms`, `3.4 s`, or with an error: `151 ± 12 ms`, `1.1 s ± 720 us` where one unit would hide it. Two digits at least."""
     size, unit = next(((s, u) for s, u in _UNITS if abs(value_ns) >= s), _UNITS[-1])
-    if error_ns is None:
+    if not error_ns:  # unknown, or exact
         return f"{_digits(value_ns / size)} {unit}"
-    if 0 < error_ns < size / 100:
+    if error_ns < size / 100:
         return f"{value_ns / size:.3g} {unit} ± {duration(error_ns)}"
     return f"{_digits(value_ns / size)} ± {_digits(error_ns / size)} {unit}"
 

@@ -46,11 +46,11 @@ def duration(ns: float | None) -> str:
 
 def with_error(ns: float | None, error_ns: float | None) -> str:
     """A cost and its error, e.g. `12.3 ± 0.4 ms`: in one unit unless that would hide the error, as in `1.12 s ± 720 µs`."""
-    if ns is None or error_ns is None:
+    if ns is None or not error_ns:  # unknown, or exact
         return duration(ns)
     for size, unit in _TIME_UNITS:
         if max(abs(ns), abs(error_ns)) >= size * (2 if unit == "min" else 0.9995):
-            if 0 < abs(error_ns) < size * _FINEST:
+            if abs(error_ns) < size * _FINEST:
                 return f"{duration(ns)} ± {duration(error_ns)}"
             return f"{_three_digits(ns / size)} ± {_two_digits(error_ns / size)} {unit}"
     return f"{ns:.0f} ± {error_ns:.0f} ns"

@@ -39,11 +39,12 @@ export function change(ns) {
   return `${value > 0 ? '+' : value < 0 ? '−' : '±'}${duration(Math.abs(value))}`;
 }
 
-/** (379657664, 322819) -> '380 ± 0.32 ms'; (1117e6, 72e4) -> '1.12 s ± 720 µs': in one unit unless that would hide the error. */
+/** (379657664, 322819) -> '380 ± 0.32 ms'; (1117e6, 72e4) -> '1.12 s ± 720 µs': in one unit unless that would hide the error; an exact one alone. */
 export function withError(ns, errorNs) {
   const [value, error] = [Number(ns), Number(errorNs)];
   const [unit, name] = unitOf(Math.max(Math.abs(value), error));
-  if (error > 0 && error < unit / 100) return `${Number((value / unit).toPrecision(3))} ${name} ± ${duration(error)}`;
+  if (error === 0) return duration(value);
+  if (error < unit / 100) return `${Number((value / unit).toPrecision(3))} ${name} ± ${duration(error)}`;
   return `${digits(value / unit)} ± ${digits(error / unit)} ${name}`;
 }
 
