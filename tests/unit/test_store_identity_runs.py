@@ -1,6 +1,7 @@
 """Identity runs say "maybe" to everything they hold and to next to nothing else, and are made anew whenever they are missing."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -114,6 +115,7 @@ def test_runs_are_made_anew_from_the_segments(tmp_path, wrong):
     assert resent(store) == (0, 9, 9)
     assert len(ids(tmp_path / "data")) == 10
     assert not store._jobs.facts("j").forgot
+    assert store.stats()["identity_run_bytes"] == sum(p.stat().st_size for p in folder.glob("*.ids"))
     store.close()
 
 
@@ -133,6 +135,7 @@ def test_runs_of_large_segments_are_merged_by_eights_and_survive_restart_and_exp
         assert len(spans(opened.snapshot("j").events())) == 27
         opened.delete_job("j")
         assert ids(folder) == ["salt"]
+        assert opened.stats()["identity_run_bytes"] == 0
         opened.close()
 
 
@@ -156,6 +159,15 @@ def test_a_full_disk_costs_the_file_of_a_run_and_nothing_else(tmp_path, monkeypa
     monkeypatch.setattr(runs_module.IdentityRun, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     store = many(tmp_path / "data")
     assert ids(tmp_path / "data") == ["salt"]
+    assert resent(store) == (0, 9, 9)
+    store.close()
+
+
+def test_a_folder_that_cannot_be_made_does_not_stop_the_start(tmp_path):
+    many(tmp_path / "data").close()
+    shutil.rmtree(tmp_path / "data" / "identities")
+    (tmp_path / "data" / "identities").write_text("in the way")
+    store = open_store(tmp_path / "data", compact_segments=10**6)
     assert resent(store) == (0, 9, 9)
     store.close()
 

@@ -37,39 +37,43 @@ class IdentityRuns:
     """All runs of one data folder. Its methods may be called from any thread."""
 
     def __init__(self, data: Path, known: Sequence[SegmentInfo]) -> None:
-        """known: the segments there are; files of others are removed. Raises OSError when there is no salt and none can be written."""
+        """known: the segments there are; files of others are removed. On a full disk everything is held in memory only."""
         self._folder = data / "identities"
-        self._folder.mkdir(exist_ok=True)
         self.salt = self._read_salt()
         self._lock = threading.RLock()
         self._live = {Part(s.path, s.crc32c) for s in known}
         self._by_part: dict[Part, IdentityRun] = {}
         self._paths: dict[int, Path] = {}  # of the runs held, by id; a run without a file is not there
+        self._sizes: dict[Path, int] = {}  # of all files; asking the folder each second would cost too much where there are many
         self._merged: dict[tuple[int, int], Path] = {}  # files of several segments not read yet, by first and last
         numbers = np.sort(np.array([_number(s.path) for s in known], np.int64))
-        for path in sorted(self._folder.iterdir()):
+        for path in sorted(self._folder.glob("*")):
             name = _NAME.fullmatch(path.name)
             if name is None:
                 if path.name != "salt":
-                    path.unlink()
+                    self._unlink(path)
                 continue
             first, last = int(name[1]), int(name[2] or name[1])
             if not np.searchsorted(numbers, last, "right") - np.searchsorted(numbers, first, "left"):
-                path.unlink()
-            elif first != last:
+                self._unlink(path)
+                continue
+            self._sizes[path] = path.stat().st_size
+            if first != last:
                 self._merged[first, last] = path
 
     def _read_salt(self) -> int:
         path = self._folder / "salt"
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             known = path.read_bytes()
             if len(known) == _SALT_BYTES:
                 return int.from_bytes(known, "little")
         salt = secrets.token_bytes(_SALT_BYTES)
-        path.write_bytes(salt)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        sync_folder(self._folder)
+        with contextlib.suppress(OSError):  # the next start chooses another one, and makes the runs anew
+            self._folder.mkdir(exist_ok=True)
+            path.write_bytes(salt)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            sync_folder(self._folder)
         return int.from_bytes(salt, "little")
 
     def add(self, info: SegmentInfo, keys: Int64Array) -> None:
@@ -108,8 +112,7 @@ class IdentityRuns:
                 if run is not None and self._live.intersection(run.parts):
                     self._hold(run, path)
                 else:
-                    with contextlib.suppress(OSError):
-                        path.unlink(missing_ok=True)
+                    self._unlink(path)
 
     def _read_single(self, part: Part) -> IdentityRun | None:
         path = self._folder / f"{_number(part.path):08d}.ids"
@@ -132,6 +135,7 @@ class IdentityRuns:
         """Holds a new run, and writes its file if that can be done: without one it is made again at the next start."""
         with contextlib.suppress(OSError):
             run.write(path)
+            self._sizes[path] = path.stat().st_size
             self._hold(run, path)
             return
         self._hold(run, None)
@@ -152,14 +156,17 @@ class IdentityRuns:
                 if not any(self._by_part.get(p) is run for p in run.parts):
                     self._remove(run)
             for part in gone:
-                with contextlib.suppress(OSError):
-                    (self._folder / f"{_number(part.path):08d}.ids").unlink(missing_ok=True)
+                self._unlink(self._folder / f"{_number(part.path):08d}.ids")
 
     def _remove(self, run: IdentityRun) -> None:
         path = self._paths.pop(id(run), None)
         if path is not None:
-            with contextlib.suppress(OSError):  # removed at the next start
-                path.unlink(missing_ok=True)
+            self._unlink(path)
+
+    def _unlink(self, path: Path) -> None:
+        self._sizes.pop(path, None)
+        with contextlib.suppress(OSError):  # removed at the next start
+            path.unlink(missing_ok=True)
 
     def merge(self, segments: Sequence[SegmentFile], *, rows_min: int, go_on: Callable[[], bool]) -> None:
         """Merges neighbouring runs of segments of one job with at least `rows_min` rows, which stay as they are."""
@@ -179,7 +186,7 @@ class IdentityRuns:
     @property
     def size_bytes(self) -> int:
         """Bytes of the files."""
-        return sum(p.stat().st_size for p in self._folder.glob("*.ids"))
+        return sum(list(self._sizes.values()))
 
 
 def _to_merge(runs: Sequence[IdentityRun]) -> list[IdentityRun]:
