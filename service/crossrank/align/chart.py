@@ -42,12 +42,12 @@ def _offsets(fit: Fit, epochs: Epochs, used: Activity, clock: int, reference: in
     high = int(np.clip(np.searchsorted(at, used.last_ns[clock], side="left") + 1, low + 2, len(at)))
     z = np.rint(at[low:high])
     common = fit.correct(z, np.full(len(z), clock, np.int32))
-    ahead = _shown_by(fit, reference, common) - z
+    ahead = shown_by(fit, reference, common) - z
     base = epochs.base_ns
     return base[clock] + z.astype(np.int64), base[reference] - base[clock] + np.rint(ahead).astype(np.int64)
 
 
-def _shown_by(fit: Fit, clock: int, common: Float64Array) -> Float64Array:
+def shown_by(fit: Fit, clock: int, common: Float64Array) -> Float64Array:
     """Axis time of a clock at common times."""
     z = common
     which = np.full(len(common), clock, np.int32)

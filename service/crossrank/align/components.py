@@ -72,7 +72,9 @@ def connect(trace: JobTrace, facts: Constraints) -> Components:
 def _bases(trace: JobTrace, component: Int32Array, reference: Int32Array, ahead: Int64Array) -> Int64Array:
     """The axis of a component starts near the reference's first stamp."""
     first = np.full(len(component), np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(first, trace.domain, trace.start_ns)
+    runs = np.flatnonzero(np.diff(trace.domain, prepend=-1))
+    if len(runs):
+        np.minimum.at(first, trace.domain[runs], np.minimum.reduceat(trace.start_ns, runs))
     first[first == np.iinfo(np.int64).max] = 0
     return first[reference[component]] + ahead
 

@@ -38,7 +38,7 @@ BIAS_SHARE = 0.1  # share of the jitter that an uneven completion may shift syst
 
 
 @dataclass(frozen=True, slots=True)
-class _Solved:
+class Solved:
     """A fit with the epochs it rests on and the sightings it was made from."""
 
     epochs: Epochs
@@ -53,10 +53,14 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
     A domain that nothing connects to others keeps its own clock as its timeline. A trace without facts between domains gives
     every domain offset zero in a component of its own.
     """
-    facts = extract(trace, matches)
+    return fit_facts(trace, extract(trace, matches))
+
+
+def fit_facts(trace: JobTrace, facts: Constraints) -> ClockMap:
+    """The same from facts of a trace, all of them or some."""
     components = connect(trace, facts)
-    solved = _solve(trace, facts, components)
-    components = replace(components, reference=_even_references(solved, components))
+    solved = solve_clocks(trace, facts, components)
+    components = replace(components, reference=even_references(solved, components))
     epochs, fit = solved.epochs, solved.fit
     used = activity(trace, epochs)
     between = intervals(solved.seen, fit, len(epochs))
@@ -70,15 +74,15 @@ def fit_clocks(trace: JobTrace, matches: Matches) -> ClockMap:
         component=components.component,
         reference=components.reference,
         sigma_ns=sigma,
-        bias_floor_ns=_bias_floor(solved, components),
+        bias_floor_ns=bias_floor(solved, components),
         bound_lo_ns=bounds.lo_ns,
         bound_hi_ns=bounds.hi_ns,
         pairs=bounds.pairs,
-        contradicted_ns=() if between is None else _contradicted(between, components),
+        contradicted_ns=() if between is None else contradicted(between, components),
     )
 
 
-def _contradicted(between: Intervals, components: Components) -> tuple[tuple[int, int], ...]:
+def contradicted(between: Intervals, components: Components) -> tuple[tuple[int, int], ...]:
     """Windows with contradicting facts, by the clock of the reference that most rows speak of."""
     if not len(components.reference):
         return ()
@@ -87,7 +91,7 @@ def _contradicted(between: Intervals, components: Components) -> tuple[tuple[int
     return tuple((edge[w], edge[w + 1]) for w in np.flatnonzero(between.contradicted).tolist())
 
 
-def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solved:
+def solve_clocks(trace: JobTrace, facts: Constraints, components: Components) -> Solved:
     """Straight lines, then steps, then the bending fit; cuts are placed by the lines and once more by the bending fit.
 
     Steps show where facts are dense; sharp but sparse clock samples would drag a line that does not know of a step along with it.
@@ -103,38 +107,42 @@ def _solve(trace: JobTrace, facts: Constraints, components: Components) -> _Solv
     if cuts or dense is not facts:
         straight = _straight(trace, facts, split(base, cuts), components, knots)
     if cuts:
-        cuts = _place(trace, facts, straight, 2.0 * knots.step_ns)
+        cuts = placed(trace, facts, straight, 2.0 * knots.step_ns)
         straight = _straight(trace, facts, split(base, cuts), components, knots)
     solved = _bend(straight, components, knots)
     if cuts:
-        cuts = _place(trace, facts, solved, knots.step_ns)
+        cuts = placed(trace, facts, solved, knots.step_ns)
         straight = _straight(trace, facts, split(base, cuts), components, knots)
         solved = _bend(straight, components, knots)
-    return _level(_bend_finely(solved, components), components)
+    return _level(bend_finely(solved, components), components)
 
 
-def _place(trace: JobTrace, facts: Constraints, solved: _Solved, margin_ns: float) -> tuple[Cut, ...]:
+def placed(trace: JobTrace, facts: Constraints, solved: Solved, margin_ns: float) -> tuple[Cut, ...]:
+    """The cuts of a fit, placed anew by all facts."""
     return place_cuts(trace, facts, sight(trace, facts, solved.epochs), solved.fit, solved.epochs, margin_ns)
 
 
-def _straight(trace: JobTrace, facts: Constraints, epochs: Epochs, components: Components, knots: Knots) -> _Solved:
+def _straight(trace: JobTrace, facts: Constraints, epochs: Epochs, components: Components, knots: Knots) -> Solved:
     """The fit without bends, on facts whose epochs are certain."""
     seen = sight(trace, certain(trace, facts, epochs), epochs)
     start = np.zeros((len(epochs), 2))
     line = solve(seen, knots.line(), start, epochs, components.component, rounds=LINE_ROUNDS, wander=False, stretches=knots)
-    return _Solved(epochs, seen, line)
+    return Solved(epochs, seen, line)
 
 
-def _bend(straight: _Solved, components: Components, knots: Knots) -> _Solved:
+def _bend(straight: Solved, components: Components, knots: Knots) -> Solved:
     """The bending fit, starting from the straight one."""
     share = np.linspace(0.0, 1.0, knots.count)
     start = straight.fit.phi[:, :1] * (1.0 - share) + straight.fit.phi[:, 1:] * share
     fit = solve(straight.seen, knots, start, straight.epochs, components.component, rounds=ROUNDS)
-    return _Solved(straight.epochs, straight.seen, fit)
+    return Solved(straight.epochs, straight.seen, fit)
 
 
-def _bend_finely(solved: _Solved, components: Components) -> _Solved:
-    """The fit with closer knots where a clock bends sharply, as at the ends of a slew; as it is where none does."""
+def bend_finely(solved: Solved, components: Components, settled_ns: float | None = None) -> Solved:
+    """The fit with closer knots where a clock bends sharply, as at the ends of a slew; as it is where none does.
+
+    settled_ns: curves stay as they are up to there.
+    """
     sharp = np.abs(_bends(solved)) > SHARP_NS
     coarse, fine = solved.fit.knots, solved.fit.knots.finer()
     if not sharp.any() or fine.count == coarse.count:
@@ -146,12 +154,20 @@ def _bend_finely(solved: _Solved, components: Components) -> _Solved:
     stretch = np.clip(np.rint((fine.at_ns[1:-1] - coarse.first_ns) / coarse.step_ns).astype(int) - 1, 0, near.shape[1] - 1)
     curve_start = np.where(np.arange(len(start))[:, None] < len(sharp), start, solved.fit.phi[:, :1])
     fit = solve(
-        solved.seen, fine, curve_start, solved.epochs, components.component, rounds=ROUNDS, loose=near[:, stretch], stretches=coarse
+        solved.seen,
+        fine,
+        curve_start,
+        solved.epochs,
+        components.component,
+        rounds=ROUNDS,
+        loose=near[:, stretch],
+        stretches=coarse,
+        settled_ns=settled_ns,
     )
-    return _Solved(solved.epochs, solved.seen, fit)
+    return Solved(solved.epochs, solved.seen, fit)
 
 
-def _level(solved: _Solved, components: Components) -> _Solved:
+def _level(solved: Solved, components: Components) -> Solved:
     """The same fit with each domain's curve moved to where the quickest facts want it."""
     fit = solved.fit
     found = level(solved.seen, fit, components.component)
@@ -160,13 +176,13 @@ def _level(solved: _Solved, components: Components) -> _Solved:
     return replace(solved, fit=replace(fit, phi=phi), level=found)
 
 
-def _bends(solved: _Solved) -> Float64Array:
+def _bends(solved: Solved) -> Float64Array:
     """[D, K - 2] second differences of the curves."""
     curves = solved.fit.phi[: solved.epochs.first_of_cuts]
     return curves[:, :-2] - 2.0 * curves[:, 1:-1] + curves[:, 2:]
 
 
-def _even_references(solved: _Solved, components: Components) -> Int32Array:
+def even_references(solved: Solved, components: Components) -> Int32Array:
     """Per component the lowest domain with nearly the most rows, one whose clock runs evenly if there is such."""
     uneven = np.abs(_bends(solved)).max(axis=1, initial=0.0) > SHARP_NS
     uneven[[cut.domain for cut in solved.epochs.cuts]] = True
@@ -178,7 +194,7 @@ def _even_references(solved: _Solved, components: Components) -> Int32Array:
     return reference
 
 
-def _bias_floor(solved: _Solved, components: Components) -> Float64Array:
+def bias_floor(solved: Solved, components: Components) -> Float64Array:
     """[D] what habits of completion may hide: a share of the jitter, or what the quickest facts leave open if that is more."""
     share = BIAS_SHARE * _jitter(solved, components)
     if solved.level is None:
@@ -188,7 +204,7 @@ def _bias_floor(solved: _Solved, components: Components) -> Float64Array:
     return np.where(reference == np.arange(len(reference)), share, bias)
 
 
-def _jitter(solved: _Solved, components: Components) -> Float64Array:
+def _jitter(solved: Solved, components: Components) -> Float64Array:
     """[D] robust sigma of how far each domain's ends are from those of the others; of all where a domain has no rows."""
     domain = solved.epochs.domain[solved.seen.end_clock]
     sigma = np.where(components.rows > 0, solved.fit.sigma_ns, 0.0)

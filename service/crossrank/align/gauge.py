@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crossrank.model.arrays import Float64Array, Int32Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array
 
 
 class Gauge:
@@ -39,6 +39,17 @@ class Gauge:
         out = x.copy()
         out[: len(curves)] -= self._active * common[self._component]
         return out
+
+
+class Settled:
+    """Projection onto steps that leave alone what was settled before: where that joins all clocks nothing is undetermined."""
+
+    def __init__(self, settled: BoolArray) -> None:
+        self._settled = settled
+
+    def project(self, x: Float64Array) -> Float64Array:
+        """[V, K] the step without what it would do to settled numbers."""
+        return np.where(self._settled, 0.0, x)
 
 
 def _common_lines(count: Float64Array) -> Float64Array:

@@ -18,10 +18,15 @@ from crossrank.model.arrays import Float64Array
 ROUNDS = 3  # both start from the full fit
 
 
-def split_half_sigma(seen: Sightings, fit: Fit, epochs: Epochs, used: Activity, components: Components) -> Float64Array:
+def split_half_sigma(
+    seen: Sightings, fit: Fit, epochs: Epochs, used: Activity, components: Components, settled_ns: float | None = None
+) -> Float64Array:
     """[D] root mean square error against the reference, over the knots in use; the worst of a domain's epochs."""
     domains, component = len(components.component), components.component
-    even, odd = (solve(_half(seen, i), fit.knots, fit.phi, epochs, component, rounds=ROUNDS).corrections for i in (0, 1))
+    even, odd = (
+        solve(_half(seen, i), fit.knots, fit.phi, epochs, component, rounds=ROUNDS, settled_ns=settled_ns).corrections
+        for i in (0, 1)
+    )
     half = (even - odd) / 2.0
     half -= half[components.reference[component[epochs.domain]]]
     at = fit.knots.at_ns

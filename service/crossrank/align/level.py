@@ -35,6 +35,7 @@ SIGNIFICANT = 5.0  # times the variance that chance explains
 FAMILY_ROWS = 40  # of one clock in one family: fewer do not tell its habit
 LOOKS = 2.0  # pairs of one clock are not independent: all together count as two
 MOST_DOMAINS = 2000
+EARLIER_SHARE = 0.8  # of what all stretches before say of habits, in the mean with one more
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Level:
 
     delta_ns: Float64Array
     unknown: Float64Array | None
+    quickest: Float64Array | None = None  # [D, D, QUICKEST] facts it rests on, for what comes later
+    habit: Float64Array | None = None  # [D]
 
     def bias_ns(self, reference: Int32Array) -> Float64Array:
         """[D] one sigma of what is unknown between each domain and its reference [D]; zero where none was worked out."""
@@ -52,18 +55,21 @@ class Level:
         return np.sqrt(np.maximum(variance + variance[reference] - 2.0 * self.unknown[d, reference], 0.0))
 
 
-def level(seen: Sightings, fit: Fit, component: Int32Array) -> Level:
-    """Constant corrections by the quickest facts. All zero for more than MOST_DOMAINS domains."""
+def level(seen: Sightings, fit: Fit, component: Int32Array, earlier: Level | None = None) -> Level:
+    """Constant corrections by the quickest facts, those of an earlier stretch among them. All zero for more than MOST_DOMAINS domains."""
     domains = len(component)
     delta = np.zeros(domains)
     if domains > MOST_DOMAINS or fit.sigma_ns <= 0.0:
         return Level(delta, None)
     quickest = _quickest(seen, fit, domains)
     habit = habits(seen, fit, domains)
+    if earlier is not None and earlier.quickest is not None and earlier.habit is not None:
+        quickest = np.sort(np.concatenate((quickest, earlier.quickest), axis=2), axis=2)[:, :, :QUICKEST]
+        habit = np.sqrt(EARLIER_SHARE * earlier.habit**2 + (1.0 - EARLIER_SHARE) * habit**2)
     x, next_ = quickest[:, :, 0], quickest[:, :, QUICKEST - 1]
     a, b = np.nonzero(np.triu(np.isfinite(next_) & np.isfinite(next_.T), 1))
     if len(a) == 0:
-        return Level(delta, None)
+        return Level(delta, None, quickest, habit)
     ahead = (x[b, a] - x[a, b]) / 2.0
     doubt = (next_[a, b] - x[a, b] + next_[b, a] - x[b, a]) / 4.0 + LATENCY_SHARE * np.abs(x[a, b] + x[b, a]) / 2.0
     pairs = np.bincount(a, minlength=domains) + np.bincount(b, minlength=domains)
@@ -75,7 +81,7 @@ def level(seen: Sightings, fit: Fit, component: Int32Array) -> Level:
     normal[b, a] -= weight
     right = np.bincount(b, weight * ahead, domains) - np.bincount(a, weight * ahead, domains)
     unknown = np.linalg.inv(normal).astype(np.float64)
-    return Level(unknown @ right, unknown)
+    return Level(unknown @ right, unknown, quickest, habit)
 
 
 def habits(seen: Sightings, fit: Fit, domains: int) -> Float64Array:

@@ -119,19 +119,24 @@ def solve(
     wander: bool = True,
     loose: BoolArray | None = None,
     stretches: Knots | None = None,
+    settled_ns: float | None = None,
 ) -> Fit:
     """Robust fit of corrections that bend at `knots`, from `phi` [V, knots.count] on.
 
     component: [D] of each domain.
     wander: the rate of a clock changes little from knot to knot.
     loose: [D, K - 2] inner knots where `phi` does not yet show how the clock bends; all of them if not given.
-    stretches: where messages are compared, if not between the knots.
+    stretches: where messages are compared, if not between the knots. settled_ns: curves stay as they are at knots up to there.
     """
     curve = epochs.domain
     j, u = knots.place(seen.end)
     rows = Rows(seen.ptr, curve[seen.end_clock], seen.end_clock, j, u, seen.end, np.ones(len(u)))
     two_way = pair_up(seen.before_clock, seen.after_clock, (seen.before + seen.after) / 2.0, stretches or knots)
     sigma = 0.0
+    settled = None
+    if settled_ns is not None:
+        settled = np.zeros(phi.shape, bool)
+        settled[: epochs.first_of_cuts] = knots.at_ns <= settled_ns + 1.0
     for i in range(rounds):
         rows, sigma = collective_weights(rows, seen.family_ptr, phi, first=i == 0)
         fit = Fit(knots, phi, curve, seen.end, sigma)
@@ -142,7 +147,7 @@ def solve(
             # The first round hardly holds the wander: a prior that sits on wrong weights would be hard to leave.
             before = before.loosened(np.ones(before.bend.shape, bool) if loose is None else loose, 1.0 / LOOSE_BEND_NS**2)
         tolerance = LAST_TOLERANCE if i == rounds - 1 else EARLY_TOLERANCE
-        phi = improve(phi, groups, before, component, tolerance=tolerance)
+        phi = improve(phi, groups, before, component, tolerance=tolerance, settled=settled)
     return Fit(knots, phi, curve, rows.centred(phi), sigma)
 
 

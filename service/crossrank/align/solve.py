@@ -20,25 +20,38 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from crossrank.align.gauge import Gauge
+from crossrank.align.gauge import Gauge, Settled
 from crossrank.align.prior import Prior
 from crossrank.align.rows import Rows
-from crossrank.model.arrays import Float64Array, Int32Array, Int64Array
+from crossrank.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 
 RIDGE = 1e-9  # relative; keeps clocks without rows in place
 MOST_STEPS = 200  # of conjugate gradients
 
 
-def improve(phi: Float64Array, groups: tuple[Rows, ...], before: Prior, component: Int32Array, *, tolerance: float) -> Float64Array:
+def improve(
+    phi: Float64Array,
+    groups: tuple[Rows, ...],
+    before: Prior,
+    component: Int32Array,
+    *,
+    tolerance: float,
+    settled: BoolArray | None = None,
+) -> Float64Array:
     """One weighted least squares solution, starting from and returning phi [V, K]. Deterministic.
 
     component: [D] of each domain, the curves come first in phi. tolerance: the remaining error, in standard errors of the unknowns.
+    settled: [V, K] what is not to move.
     """
     gradient = before.times(phi)
     for rows in groups:
         _scatter(rows.ptr, rows.v, rows.e, rows.j, rows.u, rows.w, rows.shown(phi), gradient)
     band = _band(phi.shape, groups, before)
-    gauge = Gauge(component, _has_rows(phi.shape, groups), free=not before.bend.any() and phi.shape[1] > 2)
+    gauge: Gauge | Settled
+    if settled is not None:
+        gauge = Settled(settled)
+    else:
+        gauge = Gauge(component, _has_rows(phi.shape, groups), free=not before.bend.any() and phi.shape[1] > 2)
     _factorise(band)
     return phi - _conjugate_gradients(gradient, groups, before, band, gauge, tolerance)
 
@@ -52,7 +65,7 @@ def _has_rows(shape: tuple[int, ...], groups: tuple[Rows, ...]) -> Float64Array:
 
 
 def _conjugate_gradients(
-    b: Float64Array, groups: tuple[Rows, ...], before: Prior, band: Float64Array, gauge: Gauge, tolerance: float
+    b: Float64Array, groups: tuple[Rows, ...], before: Prior, band: Float64Array, gauge: Gauge | Settled, tolerance: float
 ) -> Float64Array:
     """Solves A x = b by preconditioned conjugate gradients within the gauge."""
     x = np.zeros_like(b)

@@ -37,8 +37,10 @@ def activity(trace: JobTrace, epochs: Epochs) -> Activity:
     """When each clock is in use: from its domain's first stamp or its own cut to the last stamp or the next cut."""
     domains = len(trace.domains)
     first, last = np.full(domains, np.iinfo(np.int64).max), np.full(domains, np.iinfo(np.int64).min)
-    np.minimum.at(first, trace.domain, trace.start_ns)
-    np.maximum.at(last, trace.domain, trace.end_ns)
+    runs = np.flatnonzero(np.diff(trace.domain, prepend=-1))  # spans of one rank stand together: runs are few
+    if len(runs):
+        np.minimum.at(first, trace.domain[runs], np.minimum.reduceat(trace.start_ns, runs))
+        np.maximum.at(last, trace.domain[runs], np.maximum.reduceat(trace.end_ns, runs))
     s = trace.samples
     if len(s):
         np.minimum.at(first, s.domain, s.sent_ns)
@@ -58,6 +60,11 @@ def activity(trace: JobTrace, epochs: Epochs) -> Activity:
 
 def worst_bounds(between: Intervals, fit: Fit, epochs: Epochs, used: Activity, components: Components) -> Bounds:
     """The worst of all windows in which both clocks of a pair are in use; UNALIGNED_NS where nothing joins them."""
+    return bounds_from(one_way_bounds(between, fit, epochs, used, components), components)
+
+
+def one_way_bounds(between: Intervals, fit: Fit, epochs: Epochs, used: Activity, components: Components) -> Float64Array:
+    """[D, D] how far error(b) - error(a) goes at most in any window, inf where nothing joins them."""
     clock = np.arange(len(epochs), dtype=np.int32)
     first, last = between.window_of(fit.correct(used.first_ns, clock)), between.window_of(fit.correct(used.last_ns, clock))
     window = np.arange(len(between.distance))[:, None]
@@ -74,9 +81,14 @@ def worst_bounds(between: Intervals, fit: Fit, epochs: Epochs, used: Activity, c
         if cut.doubt_to_ns > cut.doubt_from_ns:
             doubt[cut.domain] = max(doubt[cut.domain], abs(cut.size_ns))
     same = components.component[:, None] == components.component[None, :]
-    one_way = np.where(same, one_way + doubt[:, None] + doubt[None, :] * (1.0 - np.eye(domains)), np.inf)
+    wide: Float64Array = np.where(same, one_way + doubt[:, None] + doubt[None, :] * (1.0 - np.eye(domains)), np.inf)
+    return wide
+
+
+def bounds_from(one_way: Float64Array, components: Components) -> Bounds:
+    """Bounds as ClockMap holds them."""
     reference = components.reference[components.component]
-    d = np.arange(domains)
+    d = np.arange(len(reference))
     pair = _whole(np.maximum(one_way, one_way.T))
     return Bounds(
         lo_ns=-_whole(np.maximum(one_way[d, reference], 0.0)),

@@ -23,6 +23,9 @@ class Alignment(Shape):
     version: int = Field(
         description="Grows when aligned times told before have moved by more than 1 us; starts anew with the service."
     )
+    settled_ns: int | None = Field(
+        default=None, description="Of a long job: aligned times before do not change with later events unless `version` grows."
+    )
 
 
 class Carried(Shape):

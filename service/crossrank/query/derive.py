@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossrank.align.fit import fit_clocks
 from crossrank.align.moved import moved
 from crossrank.align.repair import repair
+from crossrank.align.stream import Carried, fit_on
 from crossrank.align.violations import count_violations
 from crossrank.analysis.bottlenecks import find_bottlenecks
 from crossrank.analysis.critical_path import PathIndex, path_index
@@ -79,6 +79,7 @@ class Derived:
     receipts: Receipts | None
     joins: dict[str, int] = field(default_factory=dict)  # recordings of one rank joined, and not, by reason
     alignment_version: int = 1  # grows when aligned times told before have moved
+    carried: Carried | None = None  # what the clock fit of a long job goes on from
 
 
 def derive(
@@ -95,12 +96,12 @@ def derive(
     """Derives everything from identity-merged events of one job attempt.
 
     topology: what was posted for the job, if anything. truncated: `events` is not all of them. previous: the derivation before,
-    which decides whether aligned times moved. names_max: distinct span names kept apart.
+    whose clock fit goes on and which decides whether aligned times moved. names_max: distinct span names kept apart.
     """
     joined = join_recordings(trace_from_arrow(events, job=job, attempt=attempt, names_max=names_max))
     trace = joined.trace
     matches = match(trace)
-    clocks = fit_clocks(trace, matches)
+    clocks, carried = fit_on(trace, matches, None if previous is None else previous.carried)
     fitted_start = clocks.to_reference(trace.domain, trace.start_ns)
     fitted_end = np.where(trace.is_open, fitted_start, clocks.to_reference(trace.domain, trace.end_ns))
     order = replay(trace, matches)
@@ -139,6 +140,7 @@ def derive(
         receipts=_receipts(events),
         joins=joined.counts,
         alignment_version=_alignment_version(previous, clocks, trace.domains),
+        carried=carried,
     )
 
 

@@ -49,7 +49,13 @@ def alignment(derived: Derived) -> dict[str, Any]:
     """Reference clock and worst guaranteed bound of the largest component, and how many components there are."""
     clocks, trace = derived.timeline.clocks, derived.timeline.trace
     if not trace.domains:
-        return {"reference": None, "bound_ns": None, "components": 0, "version": derived.alignment_version}
+        return {
+            "reference": None,
+            "bound_ns": None,
+            "components": 0,
+            "version": derived.alignment_version,
+            "settled_ns": None,
+        }
     largest = int(np.bincount(clocks.component).argmax())
     members = clocks.component == largest
     bound = int(np.maximum(np.abs(clocks.bound_lo_ns[members]), np.abs(clocks.bound_hi_ns[members])).max())
@@ -58,6 +64,7 @@ def alignment(derived: Derived) -> dict[str, Any]:
         "bound_ns": bound if bound < UNALIGNED_NS else None,
         "components": len(clocks.reference),
         "version": derived.alignment_version,
+        "settled_ns": None if derived.carried is None else derived.carried.settled_ns,
     }
 
 

@@ -99,7 +99,10 @@ def _pass(
     order: Int64Array, lane_of: Int32Array, place: Int32Array, arrives: Int32Array, waits: Int32Array, waiters: Int64Array,
     number: Int32Array, known: Int32Array, live: Int32Array, after: Int32Array, marked: BoolArray,
 ) -> bool:  # fmt: skip
-    """Fills `after` and `marked`, the waiters that know no more than it (spans nest, and operations inside have ends of their own). known: [lanes, lanes] starts at -1. False where more gates are open at once than `live` has rows."""
+    """Fills `after` and `marked`; False where more gates are open at once than `live` has rows. known: [lanes, lanes] starts at -1.
+
+    Marked are waiters that know no more than the gate: spans nest, and an operation inside another has an end of its own.
+    """
     row_of = np.full(len(waiters), -1, np.int32)
     left = waiters.copy()
     free = np.arange(len(live), dtype=np.int32)[::-1].copy()
@@ -146,7 +149,7 @@ def _raise(lower: Int32Array, by: Int32Array) -> None:
 @njit(cache=True, nogil=True)
 def _same_but(lane: int, one: Int32Array, other: Int32Array) -> bool:
     """Whether two vectors agree on all other lanes; its own a lane need not be told."""
+    same = True
     for i in range(len(one)):
-        if one[i] != other[i] and i != lane:
-            return False
-    return True
+        same = same and (one[i] == other[i] or i == lane)
+    return same
