@@ -7,7 +7,8 @@ arrive never counts: that is the late rank's.
 
 Peers of a link are the links between the same two stages; peers of a group are groups of the same size, over as many hosts, that
 run the same operation on as many bytes. Transfers are differences between two clocks, so a link whose excess per message is not
-larger than the bound between the two clocks is not accused: the clocks might be what is slow.
+larger than the bound between the two clocks is not accused: the clocks might be what is slow. Neither is one that is slow in steps
+here and there: that is how ends look whose machine holds them up now and then.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from crossrank.analysis.excess import PhaseCells, cells_of, usual_step_ns
-from crossrank.analysis.lateness import Lateness, find_lateness, one_a_phase
+from crossrank.analysis.lateness import LEAST_CONFIDENCE, Lateness, late_phases
 from crossrank.analysis.removal import removed_ns
 from crossrank.analysis.replay import ReplayGraph, end_of_steps_ns, replay_ns
-from crossrank.analysis.stragglers import LEAST_SHARE, asked_columns, clock_error_ns, cost_error_ns, most_replays, role_of
+from crossrank.analysis.stragglers import (
+    LEAST_SHARE,
+    asked_columns,
+    clock_error_ns,
+    cost_error_ns,
+    hidden_share,
+    most_replays,
+    role_of,
+)
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.model.gates import NO_GATE
 from crossrank.model.timeline import NO_STEP, Timeline
@@ -43,22 +52,28 @@ class SlowLink:
 
 
 def find_slow_links(
-    graph: ReplayGraph, timeline: Timeline, topology: Topology, steps: Int64Array, first: int | None, last: int | None
-) -> list[SlowLink]:
+    graph: ReplayGraph, timeline: Timeline, topology: Topology, steps: Int64Array, first: int | None, last: int | None,
+    *, least_confidence: float = LEAST_CONFIDENCE,
+) -> list[SlowLink]:  # fmt: skip
     """Slow links and groups, most expensive first."""
     least_ns = LEAST_SHARE * usual_step_ns(timeline, steps)
     links = _link_cells(graph, timeline, topology, steps, least_ns)
     by_link: dict[int, list[Lateness]] = {}
-    for late in one_a_phase(find_lateness(links, least_ns)):
+    for late in _lasting(late_phases(links, least_ns, least_confidence)):
         by_link.setdefault(int(late.cells.rows[late.row]), []).append(late)
     found = [_link(lates, graph, timeline, first, last) for lates in list(by_link.values())[: most_replays(graph)]]
     keys, groups = _group_cells(graph, timeline, topology, steps, least_ns)
     by_group: dict[int, list[Lateness]] = {}
-    for late in one_a_phase(find_lateness(groups, least_ns)):
+    for late in _lasting(late_phases(groups, least_ns, least_confidence)):
         by_group.setdefault(keys[int(late.cells.rows[late.row])][0], []).append(late)
     found += [_group(group, lates, graph, timeline, first, last) for group, lates in list(by_group.items())[: most_replays(graph)]]
     told = [f for f in found if f is not None and f.cost_ns > f.cost_error_ns and f.cost_ns >= least_ns * len(f.steps)]
     return sorted(told, key=lambda f: (-f.cost_ns, f.ranks, f.group or ""))
+
+
+def _lasting(found: list[Lateness]) -> list[Lateness]:
+    """Those that are slow in a run of steps. Now and then a transfer is long because a machine held up one of its ends."""
+    return [late for late in found if not late.is_sparse]
 
 
 def _link_code(topology: Topology, source: np.ndarray, destination: np.ndarray) -> Int64Array:
@@ -228,14 +243,16 @@ def _told(
     timeline: Timeline,
 ) -> SlowLink:  # fmt: skip
     clock = max(clock_error_ns(timeline, r) for r in ranks)
+    steps = late.cells.steps[late.columns[asked]]
+    error = float(np.hypot(cost_error_ns(late, asked, cost, clock), cost * hidden_share(timeline, steps)))
     return SlowLink(
         ranks=ranks,
         group=group,
         op=op,
-        steps=tuple(late.cells.steps[late.columns[asked]].tolist()),
+        steps=tuple(steps.tolist()),
         excess_ns=round(float(late.shift_ns[asked].sum())),
         per_transfer_ns=round(per_transfer),
         cost_ns=cost,
-        cost_error_ns=cost_error_ns(late, asked, cost, clock),
+        cost_error_ns=round(error),
         confidence=late.confidence,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from crossrank.analysis.excess import PhaseCells, usual_step_ns, work_cells
-from crossrank.analysis.lateness import Lateness, find_lateness, is_jitter, one_a_phase
+from crossrank.analysis.lateness import LEAST_CONFIDENCE, Lateness, is_jitter, late_phases
 from crossrank.analysis.removal import removed_ns
 from crossrank.analysis.replay import ReplayGraph, build_replay, end_of_steps_ns, replay_ns, start_of_steps_ns
 from crossrank.analysis.steps import StepTable
@@ -28,12 +28,13 @@ _REPLAYED_STAMPS = 60_000_000  # all replays of one answer together, a few secon
 def find_stragglers(
     timeline: Timeline, topology: Topology, steps: StepTable,
     *, first: int | None = None, last: int | None = None, graph: ReplayGraph | None = None,
-    cells: list[PhaseCells] | None = None,
+    cells: list[PhaseCells] | None = None, least_confidence: float = LEAST_CONFIDENCE,
 ) -> tuple[Straggler, ...]:  # fmt: skip
     """Stragglers by cost, most expensive first; () when nothing is beyond chance.
 
     first, last: the steps asked about, inclusive. All steps are evidence; steps, excess and cost are told of these only.
     graph, cells: `build_replay` of this timeline and `work_cells` of all its steps, when they have been made already.
+    least_confidence: nothing below it is told.
     """
     if len(steps) < 2:
         return ()
@@ -41,7 +42,7 @@ def find_stragglers(
     timeline = graph.timeline
     least_ns = LEAST_SHARE * usual_step_ns(timeline, steps.step)
     cells = work_cells(graph, timeline, role_of(topology), steps.step) if cells is None else cells
-    found = one_a_phase(find_lateness(cells, least_ns))
+    found = late_phases(cells, least_ns, least_confidence)
     priced = [_priced(late, graph, timeline, topology, first, last) for late in found[: most_replays(graph)]]
     kept = [s for s in priced if s is not None and s.cost_ns > s.cost_error_ns and s.cost_ns >= least_ns * _stretch(s)]
     return tuple(sorted(kept, key=lambda s: (-s.cost_ns, s.rank, s.cause.kind, s.cause.name)))
@@ -85,7 +86,7 @@ def _priced(
     cost = end_ns - end_of_steps_ns(graph, replay_ns(graph, removed), last)
     error = cost_error_ns(late, asked, cost, clock_error_ns(timeline, rank_of(late)))
     unseen = cost * _unseen_share(late, columns, asked, int(removed.sum()))
-    error = round(float(np.hypot(error, unseen + cost * min(_gaps(timeline, cells.steps[columns]) ** 0.5 / len(columns), 0.5))))
+    error = round(float(np.hypot(error, unseen + cost * hidden_share(timeline, cells.steps[columns]))))
     rank = rank_of(late)
     expected = cells.own_ns[late.row, columns] - cells.excess_ns[late.row, columns]
     return Straggler(
@@ -125,6 +126,27 @@ def _unseen_share(late: Lateness, columns: np.ndarray, asked: np.ndarray, remove
         last += 1
     wanted = float(late.shift_ns[asked].mean()) * (len(columns) + int(unseen[first : last + 1].sum()))
     return max(wanted - removed, 0.0) / max(removed, 1)
+
+
+def hidden_share(timeline: Timeline, steps: np.ndarray) -> float:
+    """Standard error of a cost over these steps, as a share of it, for what lost events and clock steps may hide.
+
+    Where in its lane a clock was stepped is known to the piece of work only, so one step of the job may lose its whole saving to it.
+    """
+    hidden = _gaps(timeline, steps) + _clock_steps(timeline, steps)
+    return min(hidden**0.5 / max(len(steps), 1), 0.5)
+
+
+def _clock_steps(timeline: Timeline, steps: np.ndarray) -> int:
+    """Steps of the clocks during these steps of the job."""
+    at_ns = [(d, step.t_ns) for d, found in enumerate(timeline.clocks.steps) for step in found]
+    if not at_ns:
+        return 0
+    domain, local_ns = (np.array(v, dtype=np.int64) for v in zip(*at_ns, strict=True))
+    inside = np.isin(timeline.step_of, steps)
+    during_ns = timeline.clocks.to_reference(domain, local_ns)
+    first_ns, last_ns = timeline.start_ns[inside].min(initial=np.iinfo(np.int64).max), timeline.end_ns[inside].max(initial=0)
+    return int(((during_ns >= first_ns) & (during_ns <= last_ns)).sum())
 
 
 def _gaps(timeline: Timeline, steps: np.ndarray) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from crossrank.model.arrays import BoolArray, Int64Array
 from crossrank.simulate.config import JobConfig
-from crossrank.simulate.noise import Purpose, StepNoise, step_noise, stream, work_base_ns
+from crossrank.simulate.noise import NoiseSource, Purpose, StepNoise, step_noise, stream
 from crossrank.simulate.plan import Plan, Slowdown
 from crossrank.simulate.program import Begin, Collective, End, Join, Program, Receive, Send, Work
 
@@ -43,12 +43,11 @@ class Run:
         return self.start_ns[:, steps].min(axis=(1, 2, 3)), self.end_ns[:, steps].max(axis=(1, 2, 3))
 
 
-def run(config: JobConfig, program: Program, plan: Plan, seed: int) -> Run:
+def run(config: JobConfig, program: Program, plan: Plan, seed: int, noise: NoiseSource = step_noise) -> Run:
     """Computes the true times of a whole job."""
     engine = _Engine(config, program, plan, seed)
-    base_ns = work_base_ns(program)
     for step in range(config.steps):
-        engine.step(step, step_noise(config, base_ns, seed, step))
+        engine.step(step, noise(config, program, seed, step))
     return Run(engine.start_ns, engine.end_ns, engine.now_ns)
 
 

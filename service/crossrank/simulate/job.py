@@ -13,7 +13,7 @@ from crossrank.simulate.clocks import Clocks, draw_clocks
 from crossrank.simulate.config import JobConfig
 from crossrank.simulate.engine import NEVER, run
 from crossrank.simulate.faults import Fault, LostEvents, MissingRank
-from crossrank.simulate.noise import Purpose, stream
+from crossrank.simulate.noise import NoiseSource, Purpose, step_noise, stream
 from crossrank.simulate.plan import compile_faults
 from crossrank.simulate.program import build_program
 from crossrank.simulate.table import Rows, events_of, rows_of
@@ -38,14 +38,16 @@ class Simulated:
     truth: dict[str, object]  # what truth.json says, without the costs (see truth.true_cost)
 
 
-def simulate(config: JobConfig, faults: Sequence[Fault] = (), *, seed: int) -> Simulated:
+def simulate(
+    config: JobConfig, faults: Sequence[Fault] = (), *, seed: int, noise: NoiseSource = step_noise
+) -> Simulated:  # fmt: skip
     """Simulates a job. The same arguments give the same bytes; the same seed with other faults gives the same noise.
 
     Raises BadParameter when a fault names a rank, group or link that the job does not have.
     """
     layout, program = lay_out(config), build_program(config)
     plan = compile_faults(config, layout, faults, seed)
-    times = run(config, program, plan, seed)
+    times = run(config, program, plan, seed, noise)
     rows = rows_of(program, times)
     duration_ns = int(max(rows.start_ns.max(), rows.end_ns.max()))
     clocks = draw_clocks(config, max(duration_ns, config.nominal_ns), seed)

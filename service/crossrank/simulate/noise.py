@@ -3,10 +3,14 @@
 Every step has a generator of its own, seeded by (seed, purpose, step), and every instruction of the program a fixed place in
 what it draws. So a run with a fault and a run without it see the same noise span by span, and the difference of their times is
 what the fault cost, exactly. The first steps are also the same however many steps follow.
+
+Anything with the signature of `step_noise` can take its place in `simulate` and `true_cost` (a `NoiseSource`): noise resampled
+from recordings, say. It must keep that promise: the same arguments, the same noise, whatever the faults.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -43,6 +47,9 @@ class StepNoise:
     transfer_scale: Float64Array  # relative length of a transfer
 
 
+NoiseSource = Callable[[JobConfig, Program, int, int], StepNoise]
+
+
 def work_base_ns(program: Program) -> Float64Array:
     """Mean duration of each draw's piece of compute, [draws]; 0 for other instructions."""
     base = np.zeros(program.draws)
@@ -52,8 +59,9 @@ def work_base_ns(program: Program) -> Float64Array:
     return base
 
 
-def step_noise(config: JobConfig, base_ns: Float64Array, seed: int, step: int) -> StepNoise:
-    """Draws the noise of one step. `base_ns` as from `work_base_ns`."""
+def step_noise(config: JobConfig, program: Program, seed: int, step: int) -> StepNoise:
+    """Draws the noise of one step."""
+    base_ns = work_base_ns(program)
     rng = stream(seed, Purpose.STEP, step)
     shape = (len(base_ns), config.dp, config.tp)
     spread, scale = rng.standard_normal((2, *shape))

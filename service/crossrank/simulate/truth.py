@@ -25,6 +25,7 @@ from crossrank.simulate.faults import (
     SlowLink,
     SlowLoader,
 )
+from crossrank.simulate.noise import NoiseSource, step_noise
 from crossrank.simulate.plan import compile_faults
 from crossrank.simulate.program import build_program
 from crossrank.simulate.topology import lay_out
@@ -40,22 +41,22 @@ class TrueCost:
     healthy_step_ns: Int64Array  # [steps] without any
 
 
-def true_cost(config: JobConfig, faults: Sequence[Fault], seed: int) -> TrueCost:
+def true_cost(config: JobConfig, faults: Sequence[Fault], seed: int, noise: NoiseSource = step_noise) -> TrueCost:
     """Runs the job with all faults, without each of them, and without any."""
-    duration, step_ns = _duration(config, faults, seed)
-    healthy, healthy_step_ns = _duration(config, (), seed)
+    duration, step_ns = _duration(config, faults, seed, noise)
+    healthy, healthy_step_ns = _duration(config, (), seed, noise)
     alone: list[int | None] = []
     for i in range(len(faults)):
         others = [*faults[:i], *faults[i + 1 :]]
-        without = healthy if not others else _duration(config, others, seed)[0]
+        without = healthy if not others else _duration(config, others, seed, noise)[0]
         alone.append(_difference(duration, without))
     return TrueCost(tuple(alone), _difference(duration, healthy), step_ns, healthy_step_ns)
 
 
-def _duration(config: JobConfig, faults: Sequence[Fault], seed: int) -> tuple[int | None, Int64Array]:
+def _duration(config: JobConfig, faults: Sequence[Fault], seed: int, noise: NoiseSource) -> tuple[int | None, Int64Array]:
     """Length of the whole job (None if it never ends) and of each complete step, ns."""
     program = build_program(config)
-    first, last = run(config, program, compile_faults(config, lay_out(config), faults, seed), seed).step_bounds_ns(program)
+    first, last = run(config, program, compile_faults(config, lay_out(config), faults, seed), seed, noise).step_bounds_ns(program)
     complete = last < NEVER
     whole = int(last[-1] - first[0]) if complete.all() else None
     return whole, last[complete] - first[complete]
