@@ -167,29 +167,20 @@ def test_a_skipped_collective_is_named(trainer: Trainer, service: Service, clien
 def test_a_profile_is_taken_of_a_running_rank_and_joins_its_spans(
     trainer: Trainer, service: Service, client: httpx.Client, tmp_path: Path
 ):
-    with TorchJob(trainer, tmp_path, service.url, "profiled", "ddp", "steps=350") as job:
+    with TorchJob(trainer, tmp_path, service.url, "profiled", "ddp", "steps=250") as job:
         until(lambda: client.get("/v1/jobs/profiled").status_code == 200, 60, "events of the job")
         until(lambda: len(client.get("/v1/jobs/profiled").json()["ranks"]["seen"]) == 4, 60, "all ranks")
         asked = client.post("/v1/jobs/profiled/profile", json={"ranks": [2], "steps": 2})
         assert asked.status_code == 200, asked.text
         done = until(lambda: (state := answer(client, "profiled", "profile"))["done"] and state, 60, "the trace")
-        first = client.get("/v1/jobs/profiled").json()["steps"]["last"] + 60
-        asked = client.post("/v1/jobs/profiled/profile", json={"ranks": [1], "steps": [first, first + 1]})
-        assert asked.status_code == 200, asked.text
-        until(lambda: answer(client, "profiled", "profile")["done"], 60, "the trace of steps by number")
         job.finish()
     assert [(r["rank"], r["state"]) for r in done["ranks"]] == [(2, "received")]
     derived(client, "profiled")
+    operators = [e for e in answer(client, "profiled", "events", rank=2, limit=100_000)["events"] if e["name"].startswith("aten::")]
+    assert {e["rank"] for e in operators} == {2}
     steps = answer(client, "profiled", "steps", limit=1000)["steps"]
-
-    def profiled_steps(rank: int) -> list[int]:
-        events = answer(client, "profiled", "events", rank=rank, limit=100_000)["events"]
-        operators = [e["aligned_start_ns"] for e in events if e["name"].startswith("aten::")]
-        return [s["step"] for s in steps if any(s["start_ns"] <= at < s["end_ns"] for at in operators)]
-
-    assert 1 <= len(profiled_steps(2)) <= 4, profiled_steps(2)  # on the same clock as the steps it was asked for
-    assert {first, first + 1} <= set(profiled_steps(1)) <= {first - 1, first, first + 1, first + 2}
-    assert profiled_steps(0) == []
+    inside = [s for s in steps if any(s["start_ns"] <= e["aligned_start_ns"] < s["end_ns"] for e in operators)]
+    assert 1 <= len(inside) <= 4, [s["step"] for s in inside]  # on the same clock as the steps it was asked for
     assert answer(client, "profiled", "mismatches")["mismatches"] == []
 
 

@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -209,7 +210,45 @@ def restore(_said: dict[str, str], _faults: Faults) -> list[float]:
         instruments.uninstrument()
         assert touched() == before
     forked_children_die_alone()
+    profiles_are_of_the_steps_asked_for()
     return []
+
+
+def profiles_are_of_the_steps_asked_for() -> None:
+    """The profiler runs from the first to the last step by number, once for a request that is repeated, and never too late."""
+    from crossrank_client.torch.profiles import Profiles
+
+    found: list[tuple[str, object]] = []
+
+    class Heard:
+        """A client that keeps what it is given."""
+
+        rank, job, on_answer = 2, "job", []
+
+        def mark(self, name: str, reason: str) -> None:
+            found.append((name, reason))
+
+        def post(self, where: str, body: bytes, _headers: dict[str, str]) -> SimpleNamespace:
+            found.append((where.rpartition("=")[2], len(body) > 100))
+            return SimpleNamespace(taken=True)
+
+    boundaries: list = []
+    heard = Heard()
+    profiles = Profiles(heard, SimpleNamespace(boundaries=boundaries))
+    running = []
+    for step in range(3, 9):
+        for rank in (3, 2):  # what is asked of another rank is not its own to answer
+            profiles._at_answer({"profile": {"id": f"of {rank}", "rank": rank, "steps": 2, "first_step": 5}})
+        boundaries[0](step)
+        torch.ones(8, 8) @ torch.ones(8, 8)
+        if profiles._running is not None:
+            running.append(step)
+    assert running == [5, 6]
+    assert found == [("of%202", True)]
+    profiles._at_answer({"profile": {"id": "late", "rank": 2, "steps": 2, "first_step": 3}})
+    boundaries[0](9)
+    assert found[1][0] == "profile.failed"
+    profiles.remove()
 
 
 def forked_children_die_alone() -> None:
