@@ -60,7 +60,9 @@ DECLARED: Final[tuple[Declared, ...]] = (
     ),
     Declared("memtable_rows", "gauge", "info", "Events in memory, not yet sealed."),
     Declared("memtable_bytes", "gauge", "info", "Bytes of memory they take."),
-    Declared("identities", "gauge", "info", "Event versions held in memory to recognise resends: those that are in no segment yet."),
+    Declared(
+        "identities", "gauge", "info", "Event versions held in memory to recognise resends: those that are in no segment yet."
+    ),
     Declared("identity_run_bytes", "gauge", "info", "Bytes of the files that tell which identities segments hold."),
     Declared("jobs", "gauge", "info", "Jobs in the data folder."),
     Declared("segments", "gauge", "info", "Parquet segments."),

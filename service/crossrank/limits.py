@@ -47,7 +47,9 @@ class Limits:
     export_ranks: int = 16  # ranks in such an export when none are named: the most informative ones
     trace_spans: int = 20_000  # of an answer in Jaeger's form; its page and Grafana are slow beyond it
     derive_events: int = 20_000_000  # most events one derivation reads; older steps are left out and the answer says so
-    derive_unasked_events: int = 500_000  # a job with more is only kept derived while somebody asks about it, since that holds arrays over all its events
+    derive_unasked_events: int = (
+        500_000  # a job with more is only kept derived while somebody asks about it, since that holds arrays over all its events
+    )
     profile_ranks: int = 64  # ranks asked for a profile at once; each posts a trace of some megabytes
     profile_jobs: int = 256  # jobs whose last request for a profile is remembered
     profile_wait_ns: int = 600_000_000_000  # a trace that has not come by then is not waited for

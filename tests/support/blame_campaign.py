@@ -18,7 +18,7 @@ out of range (slack hides much of a late loader) is drawn again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -199,6 +199,8 @@ def _costs(config: JobConfig, faults: tuple[Fault, ...], seed: int, noise: Noise
         assert isinstance(fault, SlowCompute | SlowLoader | SlowLink)
         first, last = fault.steps or (0, config.steps - 1)
         share = true_ns / float(cost.healthy_step_ns[first : last + 1].sum())
+        named: str
+        ranks: tuple[int, ...]
         match fault:
             case SlowLink(group=str() as group):
                 named, ranks = group, ()
@@ -222,8 +224,11 @@ def _told(job: _Job, graph: ReplayGraph, topology: Topology, steps: StepTable, l
     for s in find_stragglers(timeline, topology, steps, graph=graph, least_confidence=least):
         if explained(s, hosts):
             continue
-        name = (s.cause.name, (s.rank,))
-        out.append(_judged(job, name, s.steps, s.cost_ns, s.cost_error_ns, s.confidence, straggler_finding(s).sentence))
+        out.append(
+            _judged(
+                job, (s.cause.name, (s.rank,)), s.steps, s.cost_ns, s.cost_error_ns, s.confidence, straggler_finding(s).sentence
+            )
+        )
     for link in find_slow_links(graph, timeline, topology, steps.step, None, None, least_confidence=least):
         name = ("link", link.ranks) if link.group is None else (link.group, ())
         what = f"slow link {link.ranks} {link.group} in {link.steps}"
@@ -242,14 +247,14 @@ def _judged(
 def _fixed_off(job: _Job, graph: ReplayGraph, topology: Topology, seed: int) -> float:
     """How far "repair the fault" is from the simulator without it, as a share of a step per affected step."""
     (fault,), (injected,) = job.faults, job.injected
-    between = {"first": injected.first, "last": injected.last, "becomes": "median"}
+    repaired = Change(first=injected.first, last=injected.last, becomes="median")
     match fault:
         case SlowLink(group=str() as group):
-            change = Change(group=group, **between)
+            change = replace(repaired, group=group)
         case SlowLink(dst=int() as rank):
-            change = Change(rank=rank, kind="recv", **between)
+            change = replace(repaired, rank=rank, kind="recv")
         case _:
-            change = Change(rank=injected.ranks[0], name=injected.kind, **between)
+            change = replace(repaired, rank=injected.ranks[0], name=injected.kind)
     saved = predict(graph, topology, [change]).saving_ns
     steps = injected.true_ns / injected.share  # without the fault, the affected ones together
     return abs(saved - injected.true_ns) / steps

@@ -142,7 +142,8 @@ def _clock_steps(timeline: Timeline, steps: np.ndarray) -> int:
     at_ns = [(d, step.t_ns) for d, found in enumerate(timeline.clocks.steps) for step in found]
     if not at_ns:
         return 0
-    domain, local_ns = (np.array(v, dtype=np.int64) for v in zip(*at_ns, strict=True))
+    domain = np.array([d for d, _ in at_ns], dtype=np.int32)
+    local_ns = np.array([t for _, t in at_ns], dtype=np.int64)
     inside = np.isin(timeline.step_of, steps)
     during_ns = timeline.clocks.to_reference(domain, local_ns)
     first_ns, last_ns = timeline.start_ns[inside].min(initial=np.iinfo(np.int64).max), timeline.end_ns[inside].max(initial=0)

@@ -82,7 +82,9 @@ def profile(
     job: Job,
     url: Url = None,
     ranks: Annotated[str | None, typer.Option("--ranks", metavar="0,3,8-15", help="Which ranks.")] = None,
-    steps: Annotated[str, typer.Option("--steps", metavar="N|A-B", help="How many of their next steps, at most 100; or by number: 100-105.")] = "2",
+    steps: Annotated[
+        str, typer.Option("--steps", metavar="N|A-B", help="How many of their next steps, at most 100; or by number: 100-105.")
+    ] = "2",
     auto: Annotated[
         bool, typer.Option("--auto", help="Let the service choose the few ranks that tell most; so it does without --ranks.")
     ] = False,
