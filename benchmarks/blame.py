@@ -22,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._results import Results
+from crossrank.analysis.calibration import OF_TRANSFERS, OF_WORK
 from tests.support.blame_campaign import FAMILIES, Family, Injected, Told, Trial, run_trial
 from tests.support.blame_figures import Figure, figures, fitted
 
@@ -98,7 +99,8 @@ def main() -> int:
     parser.add_argument("--fit", type=Path, nargs="*")
     options = parser.parse_args()
     if options.fit:
-        print("RATE_EVEN = {:.4g}, SLOPE = {:.3g}".format(*fitted(read(options.fit))))
+        for name, curve in (("work", OF_WORK), ("transfers", OF_TRANSFERS)):
+            print("{}: Calibration({:.4g}, {:.3g})".format(name, *fitted(read(options.fit), curve)))
         return 0
     if options.judge:
         return 0 if publish(read(options.judge)) else 1

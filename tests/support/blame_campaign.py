@@ -71,6 +71,7 @@ class Told:
     cost_error_ns: int
     confidence: float
     sentence: str
+    is_transfer: bool = False  # of a link or group
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,8 @@ def _told(job: _Job, graph: ReplayGraph, topology: Topology, steps: StepTable, l
     for link in find_slow_links(graph, timeline, topology, steps.step, None, None, least_confidence=least):
         name = ("link", link.ranks) if link.group is None else (link.group, ())
         what = f"slow link {link.ranks} {link.group} in {link.steps}"
-        out.append(_judged(job, name, link.steps, link.cost_ns, link.cost_error_ns, link.confidence, what))
+        told = _judged(job, name, link.steps, link.cost_ns, link.cost_error_ns, link.confidence, what)
+        out.append(replace(told, is_transfer=True))
     return tuple(out)
 
 

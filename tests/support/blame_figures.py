@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from crossrank.analysis.calibration import MOST, RATE_EVEN, SLOPE
+from crossrank.analysis.calibration import MOST, OF_TRANSFERS, Calibration
 from crossrank.model.arrays import Float64Array
 from tests.support.blame_campaign import Injected, Told, Trial
 
@@ -113,15 +113,20 @@ def calibration(trials: Sequence[Trial]) -> list[Figure]:
     return out
 
 
-def fitted(trials: Sequence[Trial]) -> tuple[float, float]:
-    """(RATE_EVEN, SLOPE) of analysis.calibration that make the stated confidences of these findings most likely."""
-    told = [(s.confidence, s.of is not None) for t in trials for s in t.told if 0 < s.confidence < MOST]
+def fitted(trials: Sequence[Trial], stated_by: Calibration) -> tuple[float, float]:
+    """(rate_even, slope) that make the confidences which a curve stated of findings most likely."""
+    told = [
+        (s.confidence, s.of is not None)
+        for t in trials
+        for s in t.told
+        if 0 < s.confidence < MOST and s.is_transfer == (stated_by is OF_TRANSFERS)
+    ]
     stated, right = np.array([c for c, _ in told]), np.array([r for _, r in told], dtype=np.float64)
-    log_rate = np.log(RATE_EVEN) - np.log(stated / (1 - stated)) / SLOPE
+    log_rate = np.log(stated_by.rate_even) - np.log(stated / (1 - stated)) / stated_by.slope
 
     def minus_log_likelihood(x: Float64Array) -> float:
         logit = x[1] * (x[0] - log_rate)
         return float((np.logaddexp(0, logit) - right * logit).sum())
 
-    found = minimize(minus_log_likelihood, np.array([np.log(RATE_EVEN), SLOPE]), method="Nelder-Mead").x
+    found = minimize(minus_log_likelihood, np.array([np.log(stated_by.rate_even), stated_by.slope]), method="Nelder-Mead").x
     return float(np.exp(found[0])), float(found[1])

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crossrank.analysis.calibration import stated_confidence
+from crossrank.analysis.calibration import OF_WORK, Calibration
 from crossrank.analysis.excess import PhaseCells, noise_ns
 from crossrank.analysis.runs import Null, Run, adjust, best_runs, hits, null_of
 from crossrank.model.arrays import Float64Array, Int64Array
 
 LEAST_CONFIDENCE = 0.9
 MOST_LATE = 128  # rows looked at closely; a job with more late rows than this has another problem
-_AS_READING = 0.05  # confidence from which a second reading of a phase that is late anyway counts
+_AS_READING = 0.1  # rate up to which a second reading of a phase that is late anyway counts
 _MORE_RUNS = 4  # further runs looked for in a row that has one
 _AGAIN_P = 0.01
 
@@ -39,14 +39,16 @@ class Lateness:
     confidence: float
 
 
-def find_lateness(cells: list[PhaseCells], least_ns: float, least_confidence: float = LEAST_CONFIDENCE) -> list[Lateness]:
+def find_lateness(
+    cells: list[PhaseCells], least_ns: float, least_confidence: float = LEAST_CONFIDENCE, curve: Calibration = OF_WORK
+) -> list[Lateness]:
     """The rows that are late by more than chance (at most MOST_LATE of them), those with most excess first."""
     nulls = [null_of(c.excess_ns, least_ns) for c in cells]
     runs = [(t, run) for t, null in enumerate(nulls) for run in best_runs(cells[t].excess_ns, null)]
     looked_at = sum(len(c.rows) for c in cells)
     p_values = np.ones(max(looked_at, len(runs)))
     p_values[: len(runs)] = [run.p_value for _, run in runs]
-    confidence = stated_confidence(adjust(p_values)[: len(runs)])
+    confidence = curve.confidence(adjust(p_values)[: len(runs)])
     chosen = np.flatnonzero(confidence >= least_confidence)
     extent = np.array([_extent(cells[runs[i][0]], runs[i][1]) for i in chosen.tolist()])
     return [
@@ -104,9 +106,12 @@ def _trimmed_mean(values: Float64Array) -> float:
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
-def late_phases(cells: list[PhaseCells], least_ns: float, least_confidence: float = LEAST_CONFIDENCE) -> list[Lateness]:
+def late_phases(
+    cells: list[PhaseCells], least_ns: float, least_confidence: float = LEAST_CONFIDENCE, curve: Calibration = OF_WORK
+) -> list[Lateness]:
     """One verdict a rank and phase that is late by more than chance, those with most excess first."""
-    readings = find_lateness(cells, least_ns, min(least_confidence, _AS_READING))
+    as_reading = float(curve.confidence(np.array([_AS_READING]))[0])
+    readings = find_lateness(cells, least_ns, min(least_confidence, as_reading), curve)
     return [late for late in one_a_phase(readings) if late.confidence >= least_confidence]
 
 
