@@ -22,8 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._results import Results
-from crossrank.analysis.calibration import OF_TRANSFERS, OF_WORK
-from tests.support.blame_campaign import FAMILIES, Family, Injected, Told, Trial, run_trial
+from crossrank.analysis.calibration import OF_GROUPS, OF_LINKS, OF_WORK, Calibration
+from tests.support.blame_campaign import FAMILIES, Accused, Family, Injected, Told, Trial, run_trial
 from tests.support.blame_figures import Figure, figures, fitted
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,8 +99,9 @@ def main() -> int:
     parser.add_argument("--fit", type=Path, nargs="*")
     options = parser.parse_args()
     if options.fit:
-        for name, curve in (("work", OF_WORK), ("transfers", OF_TRANSFERS)):
-            print("{}: Calibration({:.4g}, {:.3g})".format(name, *fitted(read(options.fit), curve)))
+        curves: list[tuple[Accused, Calibration]] = [("work", OF_WORK), ("link", OF_LINKS), ("group", OF_GROUPS)]
+        for accused, curve in curves:
+            print("{}: Calibration({:.4g}, {:.3g})".format(accused, *fitted(read(options.fit), accused, curve)))
         return 0
     if options.judge:
         return 0 if publish(read(options.judge)) else 1

@@ -41,6 +41,7 @@ from crossrank.simulate.truth import true_cost
 from tests.support.pipeline import timeline_of, topology_of
 from tests.support.recorded_noise import recorded_noise
 
+Accused = Literal["work", "link", "group"]
 Family = Literal["one", "several", "healthy", "weak"]
 FAMILIES: tuple[Family, ...] = ("one", "several", "healthy", "weak")
 TUNING = 1_000_000  # seeds from here on are for choosing constants, never for judging
@@ -71,7 +72,7 @@ class Told:
     cost_error_ns: int
     confidence: float
     sentence: str
-    is_transfer: bool = False  # of a link or group
+    accused: Accused = "work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def _told(job: _Job, graph: ReplayGraph, topology: Topology, steps: StepTable, l
         name = ("link", link.ranks) if link.group is None else (link.group, ())
         what = f"slow link {link.ranks} {link.group} in {link.steps}"
         told = _judged(job, name, link.steps, link.cost_ns, link.cost_error_ns, link.confidence, what)
-        out.append(replace(told, is_transfer=True))
+        out.append(replace(told, accused="link" if link.group is None else "group"))
     return tuple(out)
 
 

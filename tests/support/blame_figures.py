@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from crossrank.analysis.calibration import MOST, OF_TRANSFERS, Calibration
+from crossrank.analysis.calibration import MOST, Calibration
 from crossrank.model.arrays import Float64Array
-from tests.support.blame_campaign import Injected, Told, Trial
+from tests.support.blame_campaign import Accused, Injected, Told, Trial
 
 BINS = (0.5, 0.7, 0.8, 0.85, 0.95, 0.99, 1.0)
 STATED = (0.85, 0.95)  # findings that state a confidence of about 0.9
@@ -113,14 +113,9 @@ def calibration(trials: Sequence[Trial]) -> list[Figure]:
     return out
 
 
-def fitted(trials: Sequence[Trial], stated_by: Calibration) -> tuple[float, float]:
-    """(rate_even, slope) that make the confidences which a curve stated of findings most likely."""
-    told = [
-        (s.confidence, s.of is not None)
-        for t in trials
-        for s in t.told
-        if 0 < s.confidence < MOST and s.is_transfer == (stated_by is OF_TRANSFERS)
-    ]
+def fitted(trials: Sequence[Trial], of: Accused, stated_by: Calibration) -> tuple[float, float]:
+    """(rate_even, slope) that make the confidences which a curve stated of some findings most likely."""
+    told = [(s.confidence, s.of is not None) for t in trials for s in t.told if 0 < s.confidence < MOST and s.accused == of]
     stated, right = np.array([c for c, _ in told]), np.array([r for _, r in told], dtype=np.float64)
     log_rate = np.log(stated_by.rate_even) - np.log(stated / (1 - stated)) / stated_by.slope
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.blame import seeds, trial_of
-from crossrank.analysis.calibration import MOST, OF_TRANSFERS, OF_WORK, Calibration
+from crossrank.analysis.calibration import MOST, OF_GROUPS, OF_LINKS, OF_SCATTERED_WORK, OF_WORK, Calibration
 from tests.support.blame_campaign import Told, Trial
 from tests.support.blame_figures import calibration, fitted
 
@@ -19,9 +19,9 @@ def rows(confidence: np.ndarray, right: np.ndarray) -> list[Trial]:
     return [Trial("weak", i, 8, False, False, (), (t,), None) for i, t in enumerate(told)]
 
 
-@pytest.mark.parametrize("curve", [OF_WORK, OF_TRANSFERS])
+@pytest.mark.parametrize("curve", [OF_WORK, OF_SCATTERED_WORK, OF_LINKS, OF_GROUPS])
 def test_half_are_right_at_the_even_rate_and_lower_rates_are_surer(curve: Calibration):
-    rate = np.array([0.0, 1e-9, 1e-4, 1e-2, curve.rate_even, 0.5, 1.0])
+    rate = np.array([0.0, 1e-9, 1e-5, 1e-4, curve.rate_even, 0.5, 1.0])
     confidence = curve.confidence(rate)
     assert confidence[4] == pytest.approx(0.5)
     assert (np.diff(confidence) <= 0).all()
@@ -33,7 +33,7 @@ def test_the_fit_finds_the_constants_behind_findings():
     rng = np.random.default_rng(3)
     rate = 10 ** rng.uniform(-2.5, 0, 6000)
     right = rng.random(6000) < 1 / (1 + (rate / 0.03) ** 1.4)
-    even, slope = fitted(rows(OF_WORK.confidence(rate), right), OF_WORK)
+    even, slope = fitted(rows(OF_WORK.confidence(rate), right), "work", OF_WORK)
     assert even == pytest.approx(0.03, rel=0.1)
     assert slope == pytest.approx(1.4, rel=0.1)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crossrank.analysis.calibration import OF_WORK, Calibration
+from crossrank.analysis.calibration import OF_SCATTERED_WORK, OF_WORK, Calibration
 from crossrank.analysis.excess import PhaseCells, noise_ns
 from crossrank.analysis.runs import Null, Run, adjust, best_runs, hits, null_of
 from crossrank.model.arrays import Float64Array, Int64Array
@@ -48,7 +48,10 @@ def find_lateness(
     looked_at = sum(len(c.rows) for c in cells)
     p_values = np.ones(max(looked_at, len(runs)))
     p_values[: len(runs)] = [run.p_value for _, run in runs]
-    confidence = curve.confidence(adjust(p_values)[: len(runs)])
+    rate = adjust(p_values)[: len(runs)]
+    confidence = curve.confidence(rate)
+    if curve is OF_WORK:
+        confidence = np.where([run.is_sparse for _, run in runs], OF_SCATTERED_WORK.confidence(rate), confidence)
     chosen = np.flatnonzero(confidence >= least_confidence)
     extent = np.array([_extent(cells[runs[i][0]], runs[i][1]) for i in chosen.tolist()])
     return [

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crossrank.analysis.calibration import OF_TRANSFERS
+from crossrank.analysis.calibration import OF_GROUPS, OF_LINKS
 from crossrank.analysis.excess import PhaseCells, cells_of, usual_step_ns
 from crossrank.analysis.lateness import LEAST_CONFIDENCE, Lateness, late_phases
 from crossrank.analysis.removal import removed_ns
@@ -60,12 +60,12 @@ def find_slow_links(
     least_ns = LEAST_SHARE * usual_step_ns(timeline, steps)
     links = _link_cells(graph, timeline, topology, steps, least_ns)
     by_link: dict[int, list[Lateness]] = {}
-    for late in _lasting(late_phases(links, least_ns, least_confidence, OF_TRANSFERS)):
+    for late in _lasting(late_phases(links, least_ns, least_confidence, OF_LINKS)):
         by_link.setdefault(int(late.cells.rows[late.row]), []).append(late)
     found = [_link(lates, graph, timeline, first, last) for lates in list(by_link.values())[: most_replays(graph)]]
     keys, groups = _group_cells(graph, timeline, topology, steps, least_ns)
     by_group: dict[int, list[Lateness]] = {}
-    for late in _lasting(late_phases(groups, least_ns, least_confidence, OF_TRANSFERS)):
+    for late in _lasting(late_phases(groups, least_ns, least_confidence, OF_GROUPS)):
         by_group.setdefault(keys[int(late.cells.rows[late.row])][0], []).append(late)
     found += [_group(group, lates, graph, timeline, first, last) for group, lates in list(by_group.items())[: most_replays(graph)]]
     told = [f for f in found if f is not None and f.cost_ns > f.cost_error_ns and f.cost_ns >= least_ns * len(f.steps)]
