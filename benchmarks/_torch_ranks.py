@@ -117,7 +117,7 @@ def ring(url: str) -> tuple[int, float]:
         for _ in range(100):
             dist.all_reduce(torch.zeros(4))
         began = time.thread_time()
-        reader._read({})  # noqa: SLF001 -- what the client's thread calls
+        reader.look(True)
         took.append(1e3 * (time.thread_time() - began))
     crossrank_client.shutdown()
     return 2000, sorted(took)[len(took) // 2]

@@ -40,8 +40,9 @@ _log = logging.getLogger("crossrank_client")
 class Client:
     """One rank of one job. Arguments as of `crossrank_client.init`, none of them guessed here.
 
-    on_answer: called with each answer of the service to a post, in the client's thread. on_shutdown: called first of all at the end.
-    The child of a fork has no on_answer.
+    on_answer: called with each answer of the service to a post, in the client's thread. before_batch: called there each second or so
+    before what was recorded is collected, with whether it is urgent (flushed, or something stands still). on_shutdown: called first
+    of all at the end. The child of a fork has neither on_answer nor before_batch.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Client:
         self._closed = False
         self.append: Callable[[Span], None] = _ignore
         self.on_answer: list[Callable[[dict[str, Any]], None]] = []
+        self.before_batch: list[Callable[[bool], None]] = []
         self.on_shutdown: list[Callable[[], None]] = []
         self._begin_anew("cpu:")
         if world_size is not None and rank == 0:
@@ -277,6 +279,7 @@ class Client:
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
         self.begun: dict[Span, None] = {}  # in the order of beginning; who takes a span out ends it
         self.never_ended = 0
+        self.recorder_overrun = 0  # entries of PyTorch's flight recorder that were overwritten before they were read
         self.append = self._append_first
         self._worker = self._new_worker()
 
@@ -316,7 +319,7 @@ class Client:
             return
         self._lock = threading.RLock()
         self._marked = None
-        self.on_answer = []  # what they read and answer is the parent's
+        self.on_answer, self.before_batch = [], []  # what they read and answer is the parent's
         self._worker.left_behind()
         self._begin_anew(f"pid:{os.getpid()}:")
         self.append = self._append_first_in_child

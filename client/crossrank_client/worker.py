@@ -85,6 +85,7 @@ class Worker:
             "unencodable": self._encoder.unencodable,
             "too_large": self._encoder.too_large,
             "never_ended": self._client.never_ended,
+            "recorder_overrun": self._client.recorder_overrun,
             "topologies": self.topologies_dropped,
         }
         return {reason: count for reason, count in found.items() if count}
@@ -172,11 +173,12 @@ class Worker:
         urgent = asked > self._collected
         since_s = (mono_ns() - self._last_batch_ns) / 1e9
         if urgent or since_s >= BATCH_S or len(self._client.ring) >= BATCH_EVENTS:
+            stands = False
             try:
-                self._say_what_happened()
+                stands = self._say_what_happened()
             except Exception:  # noqa: BLE001 -- what was recorded is collected all the same
                 self._fault()
-            self._collect()
+            self._collect(urgent=urgent or stands)
             if self._sample is not None and (urgent or since_s >= REST_S):
                 self._put([self._sample])
             self._collected = asked
@@ -187,15 +189,17 @@ class Worker:
                 self._answered = self._collected
                 self._flushed.notify_all()
 
-    def _say_what_happened(self) -> None:
-        """Marks and metrics about the client itself and standstills go into the ring like everything else."""
+    def _say_what_happened(self) -> bool:
+        """Marks and metrics about the client itself and standstills go into the ring like everything else. True at a standstill."""
         self._say_drops()
         step = self._clock.wall_step_ns()
         if step is not None:
             self._note("clock.step", "mark", size_ns=step)
-        for span in self.watch.standing(self._client.lanes(), self._client.open_begun(), self._encoder.id_of):
+        standing = self.watch.standing(self._client.lanes(), self._client.open_begun(), self._encoder.id_of)
+        for span in standing:
             span.ordinal = self._client.next_ordinal()
             self._client.ring.append(span)
+        return bool(standing)
 
     def _say_drops(self) -> None:
         for reason, count in self.dropped().items():
@@ -209,10 +213,15 @@ class Worker:
     def _made(self, name: str, kind: str, at_ns: int, fields: dict[str, Any]) -> Span:
         return self._client.finished(name, kind, at_ns, at_ns, self._lane, fields)
 
-    def _collect(self) -> None:
-        """Empties the ring into batches."""
+    def _collect(self, *, urgent: bool = False) -> None:
+        """Has the hooks add what they know, and empties the ring into batches."""
         ring = self._client.ring
         self._last_batch_ns = mono_ns()
+        for hook in list(self._client.before_batch):
+            try:
+                hook(urgent)
+            except Exception:  # noqa: BLE001 -- what was recorded is collected all the same
+                self._fault()
         left = len(ring)  # what comes meanwhile is for the next time
         while left > 0:
             spans = [ring.popleft() for _ in range(min(left, BATCH_EVENTS))]

@@ -277,6 +277,34 @@ def test_answers_reach_hooks_and_their_faults_do_not_matter(stub: Stub, client: 
     client.shutdown()
 
 
+def test_hooks_before_a_batch_add_to_it_and_are_told_when_it_is_urgent(stub: Stub, client: cr.Client):
+    asked: list[bool] = []
+
+    def hook(urgent: bool) -> None:
+        asked.append(urgent)
+        if urgent:
+            cr.mark("read")
+
+    client.before_batch += [lambda urgent: 1 / 0, hook]
+    client.recorder_overrun += 7
+    cr.mark("x")
+    assert cr.flush()
+    assert asked[-1] is True
+    assert "read" in {e["name"] for e in events(stub)}
+    assert client.stats()["dropped"] == {"recorder_overrun": 7}
+    assert client.stats()["faults"] == len(asked)
+
+
+def test_a_standstill_is_urgent_for_hooks(stub: Stub, tmp_path: Path):
+    client = cr.init(stub.url, "job", rank=0, host="node0", spool_dir=tmp_path, standstill_s=0.05)
+    assert client is not None
+    told = threading.Event()
+    client.before_batch.append(lambda urgent: told.set() if urgent else None)
+    with cr.span("stuck"):
+        assert told.wait(30)
+    cr.shutdown()
+
+
 def test_a_step_of_the_wall_clock_bends_nothing(stub: Stub, client: cr.Client, monkeypatch: pytest.MonkeyPatch):
     real = time.time_ns
     with cr.span("before"):

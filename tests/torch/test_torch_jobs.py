@@ -194,6 +194,10 @@ def test_the_ring_alone_names_every_collective(run, client: httpx.Client):
     assert sum(calls[0].values()) >= 3 * (STEPS - 1)
 
 
+def test_the_ring_is_read_once_and_what_ran_over_is_counted(run):
+    run("looks", "ring", ranks=1)
+
+
 def test_the_training_does_not_notice_that_nobody_is_there(trainer: Trainer, service: Service, tmp_path: Path):
     losses = []
     for url, option in ((service.url, "offline=0"), ("http://127.0.0.1:9", "offline=1")):

@@ -193,6 +193,7 @@ def restore(_said: dict[str, str], _faults: Faults) -> list[float]:
             signal.getsignal(signal.SIGTERM),
             "step" in vars(client.client()),
             list(client.client().on_answer),
+            list(client.client().before_batch),
             list(client.client().on_shutdown),
             sorted(thread.name for thread in threading.enumerate()),
         ]
@@ -201,7 +202,7 @@ def restore(_said: dict[str, str], _faults: Faults) -> list[float]:
     for _ in range(3):
         assert instruments.instrument(model=model, optimizer=optimizer, dataloader=loader)
         during = touched()
-        assert [b == d for b, d in zip(before, during, strict=True)].count(True) <= 1, during
+        assert [b == d for b, d in zip(before, during, strict=True)].count(True) <= 2, during
         first = client.client().current_step
         for batch in loader:
             model(batch).mean().backward()
@@ -211,6 +212,14 @@ def restore(_said: dict[str, str], _faults: Faults) -> list[float]:
         assert touched() == before
     forked_children_die_alone()
     profiles_are_of_the_steps_asked_for()
+    return []
+
+
+def ring(_said: dict[str, str], _faults: Faults) -> list[float]:
+    """The flight recorder's ring, look by look."""
+    import ring_looks
+
+    ring_looks.check()
     return []
 
 
@@ -319,6 +328,7 @@ MODES = {
     "fsdp": sharded,
     "pipeline": pipeline,
     "restore": restore,
+    "ring": ring,
     "huggingface": huggingface,
     "lightning": lightning_trainer,
 }
