@@ -224,6 +224,8 @@ def serve(settings: Settings) -> None:
     gc.freeze()  # what was loaded stays: walking it in every full collection would hold up the event loop
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when all is done; that is a success
     server.run(sockets=[listener])
+    # Python takes its handlers back while it ends; a signal that is ignored stays so, and a late one changes nothing.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _begin_to_stop(rooms: Rooms, door: GrpcDoor | None, stopping: list[Callable[[], None]]) -> None:
