@@ -2,12 +2,13 @@
 
 A look copies the whole ring, so it costs the same whether one entry is new or all are. Looks are therefore as rare as losing nothing
 allows. With `turned` entries written since the last look, counted where the writer counts them and else expected from the rate of
-the look before, and `passed` the time since, the next look is due when
+the look before, the next look is due when
 
-    turned >= size / 2                                 half of the ring is new, or
-    turned * (passed + AHEAD_NS) >= size * passed      at this rate all of it would be, AHEAD_NS from now
+    turned >= 3/4 size                     most of the ring is new, or
+    turned + fastest * AHEAD_NS >= size    all of it could be, AHEAD_NS from now
 
-but not before LEAST_NS nor after MOST_NS. `size` is what the ring held at the last look: less than it can hold while it fills, when
+but not before LEAST_NS nor after MOST_NS. `fastest` is the highest rate (entries a ns) between two askings since the look before the
+last one: the pace of a burst counts, not that of the pauses around it. `size` is what the ring held at the last look: less than it can hold while it fills, when
 a look is cheap. Numbers rise by one; a gap between the last one seen and the oldest one left is what was overwritten unseen.
 """
 
@@ -35,10 +36,15 @@ class Turnover:
         self._size = 0
         self._looked_ns: int | None = None
         self._counted = 0
-        self._rate: tuple[int, int] | None = None  # entries added between the last two looks, and the ns between them
+        self._asked: tuple[int, int] | None = None  # when is_due was asked last, and what was counted then
+        self._rate: float | None = None  # between the last two looks, entries a ns
+        self._fastest = self._fastest_before = 0.0
 
     def is_due(self, now_ns: int, counted: int) -> bool:
         """Whether to look now. counted: what the writer has written so far, as far as it counts; it may leave some out."""
+        if self._asked is not None and now_ns - self._asked[0] >= LEAST_NS // 2:  # of a shorter time the rate is chance
+            self._fastest = max(self._fastest, (counted - self._asked[1]) / (now_ns - self._asked[0]))
+            self._asked = now_ns, counted
         if self._looked_ns is None:
             return True
         passed = now_ns - self._looked_ns
@@ -46,16 +52,17 @@ class Turnover:
             return passed >= MOST_NS
         if self._rate is None:
             return True
-        added, over = self._rate
-        turned = max(counted - self._counted, added * passed // over)
-        return 2 * turned >= self._size or turned * (passed + AHEAD_NS) >= self._size * passed
+        turned = max(counted - self._counted, self._rate * passed)
+        fastest = max(self._rate, self._fastest, self._fastest_before)
+        return turned >= 0.75 * self._size or turned + fastest * AHEAD_NS >= self._size
 
     def unread(self, entries: Sequence[dict[str, Any]], now_ns: int, counted: int) -> list[dict[str, Any]]:
         """Of the ring, oldest first: the entries that were put off and those never seen. The others cost nothing."""
         before = self._next
         found = self._fresh(entries) if entries else []
         if self._looked_ns is not None:
-            self._rate = max(0, self._next - before), max(1, now_ns - self._looked_ns)
+            self._rate = max(0, self._next - before) / max(1, now_ns - self._looked_ns)
+        self._fastest_before, self._fastest, self._asked = self._fastest, 0.0, (now_ns, counted)
         self._looked_ns, self._counted, self._size = now_ns, counted, len(entries)
         return found
 
