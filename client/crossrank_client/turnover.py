@@ -7,9 +7,12 @@ the look before, the next look is due when
     turned >= 3/4 size                     most of the ring is new, or
     turned + fastest * AHEAD_NS >= size    all of it could be, AHEAD_NS from now
 
-but not before LEAST_NS nor after MOST_NS. `fastest` is the highest rate (entries a ns) between two askings since the look before the
-last one: the pace of a burst counts, not that of the pauses around it. `size` is what the ring held at the last look: less than it can hold while it fills, when
-a look is cheap. Numbers rise by one; a gap between the last one seen and the oldest one left is what was overwritten unseen.
+but not before LEAST_NS nor after MOST_NS. `fastest` is the highest rate (entries a ns) between two askings, less a fifth
+with each look since: the pace of a burst counts, not that of the pauses around it. So nothing is lost where no two askings are further
+apart than a quarter of the ring, nor to faster bursts that come again and again; to one that is the first of its kind it can be.
+
+`size` is what the ring held at the last look: less than it can hold while it fills, when a look is cheap. Numbers rise by one; a gap
+between the last one seen and the oldest one left is what was overwritten unseen.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 
 LEAST_NS = 1_000_000_000
 MOST_NS = 10_000_000_000
+KEPT = 0.8
 AHEAD_NS = 2_000_000_000  # whether it is due is asked each 1 to 1.5 s
 
 
@@ -62,7 +66,8 @@ class Turnover:
         found = self._fresh(entries) if entries else []
         if self._looked_ns is not None:
             self._rate = max(0, self._next - before) / max(1, now_ns - self._looked_ns)
-        self._fastest_before, self._fastest, self._asked = self._fastest, 0.0, (now_ns, counted)
+        self._fastest_before, self._fastest = max(self._fastest, KEPT * self._fastest_before), 0.0
+        self._asked = now_ns, counted
         self._looked_ns, self._counted, self._size = now_ns, counted, len(entries)
         return found
 

