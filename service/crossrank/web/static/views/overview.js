@@ -33,6 +33,7 @@ export function mount(host, context, start) {
     breakdown: openFigure(breakdown, api, { what: 'the breakdown', height: 280 }),
   };
   let sortedBy = 'step';
+  let turns = 0;
   const whole = (value) => Number.isInteger(value);
 
   function pickCell({ x, y, customdata }) {
@@ -55,8 +56,10 @@ export function mount(host, context, start) {
       (found) => (found.length ? findingList(context, found) : absent('Nothing beyond noise and clock bounds.',
         'No rank, link or phase cost this range more than chance and the clocks allow for.')), { what: 'the findings' });
     charts.steps.show(api.jobPath(job, 'figures/steps', { attempt }));
-    charts.heatmap.show(api.jobPath(job, 'figures/heatmap', { attempt, rows: HEAT_ROWS * Math.ceil(devicePixelRatio || 1) }));
-    charts.breakdown.show(api.jobPath(job, 'figures/breakdown', { from, to, by: sortedBy, attempt }));
+    // The breakdown of a large job takes the service longest: what says who is slow does not wait behind it.
+    const turn = ++turns;
+    charts.heatmap.show(api.jobPath(job, 'figures/heatmap', { attempt, rows: HEAT_ROWS * Math.ceil(devicePixelRatio || 1) }))
+      .then(() => turn === turns && charts.breakdown.show(api.jobPath(job, 'figures/breakdown', { from, to, by: sortedBy, attempt })));
     const window = from === undefined && to === undefined ? [null, null] : [(from ?? to) - 0.5, (to ?? from) + 0.5];
     charts.steps.range(...window);
     charts.heatmap.range(...window);
@@ -67,7 +70,10 @@ export function mount(host, context, start) {
   return {
     update: draw,
     refresh: draw,
-    destroy: () => Object.values(charts).forEach((chart) => chart.destroy()),
+    destroy: () => {
+      turns += 1;
+      Object.values(charts).forEach((chart) => chart.destroy());
+    },
   };
 }
 
